@@ -6,7 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime/debug"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -129,7 +129,11 @@ func buildBinary() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find cache directory: %w", err)
 	}
-	path := filepath.Join(cache, "aether", "etcd-"+serverVersion(), "etcd")
+	version, err := serverVersion()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(cache, "aether", "etcd-"+version, "etcd")
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
@@ -148,14 +152,10 @@ func buildBinary() (string, error) {
 	return path, nil
 }
 
-func serverVersion() string {
-	info, ok := debug.ReadBuildInfo()
-	if ok {
-		for _, m := range info.Deps {
-			if m.Path == serverModule {
-				return m.Version
-			}
-		}
+func serverVersion() (string, error) {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", serverModule).Output()
+	if err != nil {
+		return "", fmt.Errorf("find version of %s: %w", serverModule, err)
 	}
-	return "unknown"
+	return strings.TrimSpace(string(out)), nil
 }
