@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 
 	"github.com/aether-federation/aether/registry/keyspace"
 )
@@ -68,6 +69,10 @@ type Replicator struct {
 	Holder string
 	// Metrics, if set, is where the metrics are registered.
 	Metrics prometheus.Registerer
+
+	// intercept, if set, is called around each request to a peer: where a test
+	// puts its faults.
+	intercept grpc.UnaryClientInterceptor
 
 	once    sync.Once
 	initErr error

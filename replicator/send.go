@@ -131,6 +131,7 @@ func (s *session) deliver(ctx context.Context, batch []*entry) error {
 	case !resp.Succeeded:
 		return fmt.Errorf("write %d keys: %w", len(batch), ErrFenced)
 	}
+	raise(&s.seenTheirs, resp.Header.Revision)
 	s.delivered(batch, resp.Header.Revision)
 	return nil
 }
