@@ -171,10 +171,12 @@ func TestCompactionsDuringTheFirstSync(t *testing.T) {
 				}
 			}
 		}
-		if s := rep.Status()[0]; s.State != StateLive {
-			return string(s.State)
+		for _, s := range rep.Status() {
+			if s.State == StateLive {
+				return ""
+			}
 		}
-		return ""
+		return "not yet live"
 	})
 	r.waitMirrored()
 	watched.stop()

@@ -46,8 +46,11 @@ type rig struct {
 	from, to     *clientv3.Client
 	prefix       string
 	// endpoint is the peer's address as the replicator sees it.
-	endpoint string
-	ttl      int64
+	endpoint       string
+	ttl            int64
+	user, password string
+	// change, if set, changes a replicator before it starts.
+	change func(*Replicator)
 	// intercept is where requests to the peer may be made to fail.
 	intercept grpc.UnaryClientInterceptor
 }
@@ -60,7 +63,9 @@ func newRig(t *testing.T, peer ...etcdtest.Option) *rig {
 	return r
 }
 
-func (r *rig) peerConfig() Peer { return Peer{Region: "b", Endpoints: []string{r.endpoint}} }
+func (r *rig) peerConfig() Peer {
+	return Peer{Region: "b", Endpoints: []string{r.endpoint}, Username: r.user, Password: r.password}
+}
 
 // running is a replicator at work.
 type running struct {
@@ -79,6 +84,9 @@ func (r *rig) start(peers ...Peer) *running {
 		Source: source{r.from, r.prefix}, Peers: peers, LeaseTTLSeconds: r.ttl, Holder: r.t.Name(),
 		intercept: r.intercept,
 		Log:       slog.New(slog.NewTextHandler(testLog{r.t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}
+	if r.change != nil {
+		r.change(rep)
 	}
 	done := make(chan error, 1)
 	go func() { done <- rep.Start(ctx) }()

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -18,6 +19,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	mirrorv1 "github.com/aether-federation/aether/api/aether/mirror/v1"
+	"github.com/aether-federation/aether/registry/keyspace"
 )
 
 const (
@@ -128,14 +130,29 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 func (m *mirror) connectAndMirror(ctx context.Context) error {
 	if err := m.connect(ctx); err != nil {
-		return err
+		return m.explain(err)
 	}
 	ctx = clientv3.WithRequireLeader(ctx)
 	s, err := m.takeOver(ctx)
 	if err != nil {
+		return m.explain(err)
+	}
+	return m.explain(s.run(ctx))
+}
+
+// explain adds to an error what the operator can do about it.
+func (m *mirror) explain(err error) error {
+	switch {
+	case errors.Is(err, rpctypes.ErrPermissionDenied):
+		return fmt.Errorf("user %q at peer %s needs readwrite on %s and %s, and read on %s: %w",
+			m.peer.Username, m.peer.Region, m.prefix, keyspace.MirrorPrefix(m.origin), keyspace.StoreKey, err)
+	case errors.Is(err, rpctypes.ErrAuthFailed):
+		return fmt.Errorf("user %q at peer %s: correct its name or password: %w", m.peer.Username, m.peer.Region, err)
+	case errors.Is(err, rpctypes.ErrUserEmpty):
+		return fmt.Errorf("peer %s wants a user: give a name and password, or a client certificate: %w", m.peer.Region, err)
+	default:
 		return err
 	}
-	return s.run(ctx)
 }
 
 // connect makes the client, once; it reconnects by itself afterwards.

@@ -64,6 +64,9 @@ type Replicator struct {
 	// LeaseTTLSeconds is for how long, after the last keepalive, a peer keeps the
 	// mirror; DefaultLeaseTTLSeconds if zero, 2 at least.
 	LeaseTTLSeconds int64
+	// AuditPeriod is how long one look at a whole mirror takes, in which drift
+	// from its origin is found and mended; 15 minutes if zero.
+	AuditPeriod time.Duration
 	// Holder names this process in the owner key on the peers; host and process
 	// ID if empty.
 	Holder string

@@ -123,7 +123,7 @@ func (s *session) work(ctx context.Context, p plan, begun time.Time) error {
 	for _, job := range []func(context.Context) error{
 		func(ctx context.Context) error { return s.follow(ctx, p.from+1) },
 		func(ctx context.Context) error { return s.converge(ctx, p, begun) },
-		s.mendAlways, s.renewAlways, s.sendAlways, s.watchPeer, s.recordAlways, s.probeAlways,
+		s.mendAlways, s.renewAlways, s.sendAlways, s.watchPeer, s.recordAlways, s.probeAlways, s.auditAlways,
 	} {
 		g.Go(func() error { return job(ctx) })
 	}
