@@ -161,11 +161,11 @@ func TestForeignRegion(t *testing.T) {
 	m.grant()
 	m.live()
 	defer m.keepAlive()()
-	m.fill(30)
+	m.fill(40)
 	n.becomes("b", registrar.Syncing, 0)
 	m.state(mirrorv1.Phase_PHASE_COMPLETE)
-	wantChanges(t, watch, 30, 0)
-	n.becomes("b", registrar.Live, 30)
+	wantChanges(t, watch, 40, 0)
+	n.becomes("b", registrar.Live, 40)
 }
 
 // wantChanges takes one message, which holds all of one version.

@@ -177,7 +177,9 @@ func (f *follower) consume(ctx context.Context, responses clientv3.WatchChan, pr
 			if err := f.check(p); err != nil {
 				return err
 			}
-			f.await(p)
+			if err := f.await(p); err != nil {
+				return err
+			}
 		case resp, ok := <-responses:
 			if !ok {
 				return fmt.Errorf("watch %s: %w", f.span.begin, errors.Join(ctx.Err(), errors.New("etcd closed the stream")))

@@ -101,11 +101,18 @@ func (f *follower) check(p proof) error {
 }
 
 // await keeps p until the watch has seen its revision. Where many wait, the
-// older are kept: they are met first.
-func (f *follower) await(p proof) {
+// older are kept: they are met first. One that is met already is told at once:
+// etcd answers no request for progress while its head is below the revision that
+// the watch began at, which on an idle store is for good.
+func (f *follower) await(p proof) error {
 	if len(f.pending) < maxPending {
 		f.pending = append(f.pending, p)
 	}
+	if seen := f.seen.Load(); p.revision <= seen {
+		f.pending = append(f.pending[:0], p)
+		return f.progress(seen)
+	}
+	return nil
 }
 
 // progress: the watch has told everything up to rev. It tells the newest proof
