@@ -257,7 +257,7 @@ type RegionStatus struct {
 	// Endpoints that are served.
 	Endpoints int
 	// Age since the last proof that the origin lives; for the own region, that
-	// its etcd answers.
+	// its etcd answers. Negative: there has been none.
 	Age time.Duration
 	// Revision of the origin that the mirror here has reached; 0: none.
 	Revision int64
@@ -289,7 +289,7 @@ func (c *core) age(r *region, now time.Time) time.Duration {
 	case r.own:
 		return now.Sub(c.proven)
 	case !r.facts.lease.known():
-		return 0
+		return -1
 	default:
 		return max(0, now.Sub(r.facts.lease.renewed()))
 	}
