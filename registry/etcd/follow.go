@@ -137,7 +137,7 @@ func (f *follower) pause(ctx context.Context) error {
 // that a store that does not answer voids nothing.
 func (f *follower) snapshot(ctx context.Context) error {
 	reset := false
-	m, err := pages(ctx, f.client, f.span, f.timeout, func(kvs []*mvccpb.KeyValue) error {
+	rev, err := pages(ctx, f.client, f.span, f.timeout, func(kvs []*mvccpb.KeyValue) error {
 		if !reset {
 			reset = true
 			if err := f.sink.reset(); err != nil {
@@ -149,9 +149,9 @@ func (f *follower) snapshot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f.seen.Store(m.revision)
+	f.seen.Store(rev)
 	f.begun = true
-	return stop(f.sink.synced(m.revision))
+	return stop(f.sink.synced(rev))
 }
 
 // watch tells what happens after seen. It has a connection of its own to the
@@ -177,7 +177,7 @@ func (f *follower) consume(ctx context.Context, responses clientv3.WatchChan, pr
 			if err := f.check(p); err != nil {
 				return err
 			}
-			if err := f.await(p); err != nil {
+			if err := f.meet(p); err != nil {
 				return err
 			}
 		case resp, ok := <-responses:

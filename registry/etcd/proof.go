@@ -72,12 +72,16 @@ func (f *follower) proveAgain(ctx context.Context, w clientv3.Watcher, proofs ch
 }
 
 // request hands p over, then asks for progress, in this order: the answer must
-// find p waiting.
+// find p waiting. A watch that has seen the head already need not be asked, and
+// would not answer: etcd is silent about progress below a watch's first revision.
 func (f *follower) request(ctx context.Context, w clientv3.Watcher, p proof, proofs chan<- proof) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case proofs <- p:
+	}
+	if p.revision <= f.seen.Load() {
+		return nil
 	}
 	return w.RequestProgress(ctx)
 }
@@ -100,17 +104,15 @@ func (f *follower) check(p proof) error {
 	return nil
 }
 
-// await keeps p until the watch has seen its revision. Where many wait, the
-// older are kept: they are met first. One that is met already is told at once:
-// etcd answers no request for progress while its head is below the revision that
-// the watch began at, which on an idle store is for good.
-func (f *follower) await(p proof) error {
+// meet tells p if the watch has seen its revision, and otherwise keeps it until
+// then. Where many wait, the older are kept: they are met first.
+func (f *follower) meet(p proof) error {
+	if seen := f.seen.Load(); p.revision <= seen {
+		f.pending = f.pending[:0]
+		return f.current(seen, p.at)
+	}
 	if len(f.pending) < maxPending {
 		f.pending = append(f.pending, p)
-	}
-	if seen := f.seen.Load(); p.revision <= seen {
-		f.pending = append(f.pending[:0], p)
-		return f.progress(seen)
 	}
 	return nil
 }
@@ -128,6 +130,10 @@ func (f *follower) progress(rev int64) error {
 	}
 	at := f.pending[met-1].at
 	f.pending = append(f.pending[:0], f.pending[met:]...)
+	return f.current(rev, at)
+}
+
+func (f *follower) current(rev int64, at time.Time) error {
 	f.backoff = 0
 	return stop(f.sink.current(rev, at))
 }
