@@ -186,6 +186,27 @@ func BenchmarkLoad(b *testing.B) {
 	}
 }
 
+func BenchmarkWithdraw(b *testing.B) {
+	load := Update{Reset: true, Synced: true, Endpoints: puts("b", 0, 65536), Mirrors: []MirrorChange{mirrorState(true), liveOn(1)}}
+	now := time.Unix(1000, 0)
+	for b.Loop() {
+		b.StopTimer()
+		c := newCore("own", DefaultBlindAfter)
+		c.apply(load, now)
+		c.read("b", 1, Reading{Asked: now, Answered: now, TTL: 0, Granted: testTTL}, now)
+		c.settle(now)
+		if c.read("b", 1, Reading{Asked: now, Answered: now, TTL: testTTL, Granted: testTTL}, now); len(c.index) == 0 {
+			b.Fatal("nothing is shown")
+		}
+		later := now.Add(testTTL)
+		c.proven = later
+		b.StartTimer()
+		if n := len(c.apply(mirrors(liveGone), later).changes); n != 65536 {
+			b.Fatalf("%d changes", n)
+		}
+	}
+}
+
 func BenchmarkListOfFifty(b *testing.B) {
 	v := newTestView(0, puts("own", 0, 150))
 	q := registry.Query{Services: []string{"s1"}}
