@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -373,20 +374,63 @@ func TestStartsOverWhenEtcdIsReplaced(t *testing.T) {
 	}
 }
 
-// An etcd that crashes and comes back is followed on, without a reset.
-func TestResumesAfterCrash(t *testing.T) {
-	p := etcdtest.StartProcess(t)
-	client := p.Client(t)
-	s := newStore(t, etcd.Config{Client: client})
-	f := followFeed(t, etcd.FeedConfig{Client: client, RequestTimeout: time.Second})
-	f.wantProven(time.Now())
-	p.Kill()
-	killed := time.Now()
-	p.Restart()
-	f.wantProven(killed)
+// An etcd that crashes or hangs, and comes back, is followed on without a reset.
+func TestResumesAfterFault(t *testing.T) {
+	for name, fault := range map[string]func(*etcdtest.Process, *clientv3.Client){
+		"Crash": func(p *etcdtest.Process, _ *clientv3.Client) {
+			p.Kill()
+			p.Restart()
+		},
+		"Hang": func(p *etcdtest.Process, client *clientv3.Client) {
+			p.Signal(syscall.SIGSTOP)
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			if _, err := client.Get(ctx, "x"); err == nil {
+				t.Error("a stopped etcd answers")
+			}
+			p.Signal(syscall.SIGCONT)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := etcdtest.StartProcess(t)
+			client := p.Client(t)
+			s := newStore(t, etcd.Config{Client: client})
+			f := followFeed(t, etcd.FeedConfig{Client: client, RequestTimeout: time.Second})
+			f.wantProven(time.Now())
+			fault(p, client)
+			f.wantProven(time.Now())
+			e := endpoint("api", "10.0.0.1")
+			register(t, s, e)
+			f.wantEndpoints(e)
+			if f.resets != 1 {
+				t.Errorf("%d resets, want 1", f.resets)
+			}
+		})
+	}
+}
+
+// A member that hangs with its connections open does not hold the watch: it is
+// opened again at another, whichever of the two it was on.
+func TestStalledWatchMoves(t *testing.T) {
+	server := etcdtest.Start(t)
+	client := server.Client(t)
+	direct := newStore(t, etcd.Config{Client: client})
+	links := []*relay{newRelay(t, server.Endpoint()), newRelay(t, server.Endpoint())}
+	f := followFeed(t, etcd.FeedConfig{
+		Client:         etcdtest.NewClient(t, links[0].address(), links[1].address()),
+		RequestTimeout: 200 * time.Millisecond,
+	})
+	f.wantEndpoints()
 	e := endpoint("api", "10.0.0.1")
-	register(t, s, e)
-	f.wantEndpoints(e)
+	for _, link := range links {
+		heal := link.hang()
+		t.Cleanup(heal)
+		e.Weight++
+		register(t, direct, e)
+		f.wantEndpoints(e)
+		f.wantProven(time.Now())
+		heal()
+	}
 	if f.resets != 1 {
 		t.Errorf("%d resets, want 1", f.resets)
 	}

@@ -14,6 +14,9 @@ const (
 	proofInterval = 500 * time.Millisecond
 	// maxPending bounds the proofs that a watch which lags has not met yet.
 	maxPending = 16
+	// maxSilent is how many proofs a watch may leave without a word before it is
+	// given up and opened anew, perhaps at another member.
+	maxSilent = 4
 )
 
 // proof is the answer to a linearizable read: at the time at, the store's head
@@ -83,7 +86,12 @@ func (f *follower) request(ctx context.Context, w clientv3.Watcher, p proof, pro
 	if p.revision <= f.seen.Load() {
 		return nil
 	}
-	return w.RequestProgress(ctx)
+	call, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	if err := w.RequestProgress(call); call.Err() == nil || ctx.Err() != nil {
+		return err
+	}
+	return errStalled
 }
 
 func (f *follower) logProof(err error) {
@@ -110,6 +118,9 @@ func (f *follower) meet(p proof) error {
 	if seen := f.seen.Load(); p.revision <= seen {
 		f.pending = f.pending[:0]
 		return f.current(seen, p.at)
+	}
+	if f.silent++; f.silent > maxSilent {
+		return errStalled
 	}
 	if len(f.pending) < maxPending {
 		f.pending = append(f.pending, p)

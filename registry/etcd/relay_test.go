@@ -11,6 +11,8 @@ import (
 type relay struct {
 	listener net.Listener
 	wg       sync.WaitGroup
+	// gate is write-locked while the relay hangs.
+	gate sync.RWMutex
 
 	mu       sync.Mutex
 	upstream string // empty: cut
@@ -73,8 +75,8 @@ func (r *relay) serve(c net.Conn) {
 	}
 	defer r.remove(c, u)
 	var wg sync.WaitGroup
-	wg.Go(func() { pipe(u, c) })
-	wg.Go(func() { pipe(c, u) })
+	wg.Go(func() { r.pipe(u, c) })
+	wg.Go(func() { r.pipe(c, u) })
 	wg.Wait()
 }
 
@@ -99,9 +101,26 @@ func (r *relay) remove(conns ...net.Conn) {
 	}
 }
 
+// hang keeps connections open and passes nothing on until heal is called.
+func (r *relay) hang() (heal func()) {
+	r.gate.Lock()
+	return sync.OnceFunc(r.gate.Unlock)
+}
+
 // pipe copies until either side ends, and ends both.
-func pipe(dst, src net.Conn) {
-	_, _ = io.Copy(dst, src) // whatever ends it ends the connection
+func (r *relay) pipe(dst, src net.Conn) {
+	_, _ = io.Copy(gated{dst, &r.gate}, src) // whatever ends it ends the connection
 	_ = dst.Close()
 	_ = src.Close()
+}
+
+type gated struct {
+	io.Writer
+	gate *sync.RWMutex
+}
+
+func (g gated) Write(b []byte) (int, error) {
+	g.gate.RLock()
+	defer g.gate.RUnlock()
+	return g.Writer.Write(b)
 }

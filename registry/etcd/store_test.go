@@ -21,11 +21,7 @@ import (
 	"github.com/aether-federation/aether/registry/wire"
 )
 
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"),
-	)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var own = registry.Origin{Region: "a", Cluster: "c1"}
 
