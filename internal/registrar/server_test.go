@@ -236,6 +236,7 @@ func TestNotReadyUntilLoaded(t *testing.T) {
 	n := start(t, etcdtest.Start(t), origin, func(c *registrar.Config) { c.Feed = silentFeed{} })
 	n.want("GET", "/readyz", "", 503)
 	n.want("GET", "/v1/services", "", 503, `"kind":"unavailable"`)
+	n.want("GET", "/v1/regions", "", 503, `"kind":"unavailable"`)
 	n.want("GET", "/livez", "", 200)
 	_, err := n.client.List(t.Context(), registry.Query{})
 	if registry.KindOf(err) != registry.Unavailable {
