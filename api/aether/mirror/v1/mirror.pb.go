@@ -220,6 +220,69 @@ func (x *Lease) GetIncomplete() bool {
 	return false
 }
 
+// Witness is one key of the origin as it was at the checkpoint.
+type Witness struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Relative to the origin's prefix.
+	Key         string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	ModRevision int64  `protobuf:"varint,2,opt,name=mod_revision,json=modRevision,proto3" json:"mod_revision,omitempty"`
+	// SHA-256 of the value.
+	ValueSha256   []byte `protobuf:"bytes,3,opt,name=value_sha256,json=valueSha256,proto3" json:"value_sha256,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Witness) Reset() {
+	*x = Witness{}
+	mi := &file_aether_mirror_v1_mirror_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Witness) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Witness) ProtoMessage() {}
+
+func (x *Witness) ProtoReflect() protoreflect.Message {
+	mi := &file_aether_mirror_v1_mirror_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Witness.ProtoReflect.Descriptor instead.
+func (*Witness) Descriptor() ([]byte, []int) {
+	return file_aether_mirror_v1_mirror_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Witness) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Witness) GetModRevision() int64 {
+	if x != nil {
+		return x.ModRevision
+	}
+	return 0
+}
+
+func (x *Witness) GetValueSha256() []byte {
+	if x != nil {
+		return x.ValueSha256
+	}
+	return nil
+}
+
 // State is the value of /aether/v1/mirrors/<origin>/state on a peer.
 type State struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -229,8 +292,9 @@ type State struct {
 	// The highest origin revision below which, itself included, everything is
 	// acknowledged by the peer. 0: none.
 	Checkpoint int64 `protobuf:"varint,4,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
-	// Raft term of the origin when the checkpoint was taken.
-	OriginTerm uint64 `protobuf:"varint,5,opt,name=origin_term,json=originTerm,proto3" json:"origin_term,omitempty"`
+	// A key that the origin held at the checkpoint. An origin that no longer
+	// gives the same answer at that revision was restored from a backup.
+	Witness *Witness `protobuf:"bytes,5,opt,name=witness,proto3" json:"witness,omitempty"`
 	// Sorted by start; a lease is here before its first key.
 	Leases []*Lease `protobuf:"bytes,6,rep,name=leases,proto3" json:"leases,omitempty"`
 	// TTL in seconds that the leases were granted with.
@@ -242,7 +306,7 @@ type State struct {
 
 func (x *State) Reset() {
 	*x = State{}
-	mi := &file_aether_mirror_v1_mirror_proto_msgTypes[2]
+	mi := &file_aether_mirror_v1_mirror_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -254,7 +318,7 @@ func (x *State) String() string {
 func (*State) ProtoMessage() {}
 
 func (x *State) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_mirror_v1_mirror_proto_msgTypes[2]
+	mi := &file_aether_mirror_v1_mirror_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -267,7 +331,7 @@ func (x *State) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use State.ProtoReflect.Descriptor instead.
 func (*State) Descriptor() ([]byte, []int) {
-	return file_aether_mirror_v1_mirror_proto_rawDescGZIP(), []int{2}
+	return file_aether_mirror_v1_mirror_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *State) GetPhase() Phase {
@@ -298,11 +362,11 @@ func (x *State) GetCheckpoint() int64 {
 	return 0
 }
 
-func (x *State) GetOriginTerm() uint64 {
+func (x *State) GetWitness() *Witness {
 	if x != nil {
-		return x.OriginTerm
+		return x.Witness
 	}
-	return 0
+	return nil
 }
 
 func (x *State) GetLeases() []*Lease {
@@ -339,7 +403,7 @@ type Live struct {
 
 func (x *Live) Reset() {
 	*x = Live{}
-	mi := &file_aether_mirror_v1_mirror_proto_msgTypes[3]
+	mi := &file_aether_mirror_v1_mirror_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -351,7 +415,7 @@ func (x *Live) String() string {
 func (*Live) ProtoMessage() {}
 
 func (x *Live) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_mirror_v1_mirror_proto_msgTypes[3]
+	mi := &file_aether_mirror_v1_mirror_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -364,7 +428,7 @@ func (x *Live) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Live.ProtoReflect.Descriptor instead.
 func (*Live) Descriptor() ([]byte, []int) {
-	return file_aether_mirror_v1_mirror_proto_rawDescGZIP(), []int{3}
+	return file_aether_mirror_v1_mirror_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Live) GetOriginStore() string {
@@ -397,7 +461,11 @@ const file_aether_mirror_v1_mirror_proto_rawDesc = "" +
 	"\x05start\x18\x02 \x01(\tR\x05start\x12\x1e\n" +
 	"\n" +
 	"incomplete\x18\x03 \x01(\bR\n" +
-	"incomplete\"\xbd\x02\n" +
+	"incomplete\"a\n" +
+	"\aWitness\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12!\n" +
+	"\fmod_revision\x18\x02 \x01(\x03R\vmodRevision\x12!\n" +
+	"\fvalue_sha256\x18\x03 \x01(\fR\vvalueSha256\"\xd1\x02\n" +
 	"\x05State\x12-\n" +
 	"\x05phase\x18\x01 \x01(\x0e2\x17.aether.mirror.v1.PhaseR\x05phase\x12!\n" +
 	"\forigin_store\x18\x02 \x01(\tR\voriginStore\x12\x1d\n" +
@@ -405,9 +473,8 @@ const file_aether_mirror_v1_mirror_proto_rawDesc = "" +
 	"peer_store\x18\x03 \x01(\tR\tpeerStore\x12\x1e\n" +
 	"\n" +
 	"checkpoint\x18\x04 \x01(\x03R\n" +
-	"checkpoint\x12\x1f\n" +
-	"\vorigin_term\x18\x05 \x01(\x04R\n" +
-	"originTerm\x12/\n" +
+	"checkpoint\x123\n" +
+	"\awitness\x18\x05 \x01(\v2\x19.aether.mirror.v1.WitnessR\awitness\x12/\n" +
 	"\x06leases\x18\x06 \x03(\v2\x17.aether.mirror.v1.LeaseR\x06leases\x12\x1b\n" +
 	"\tlease_ttl\x18\a \x01(\x03R\bleaseTtl\x124\n" +
 	"\aupdated\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\aupdated\"F\n" +
@@ -432,25 +499,27 @@ func file_aether_mirror_v1_mirror_proto_rawDescGZIP() []byte {
 }
 
 var file_aether_mirror_v1_mirror_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_aether_mirror_v1_mirror_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_aether_mirror_v1_mirror_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_aether_mirror_v1_mirror_proto_goTypes = []any{
 	(Phase)(0),                    // 0: aether.mirror.v1.Phase
 	(*Owner)(nil),                 // 1: aether.mirror.v1.Owner
 	(*Lease)(nil),                 // 2: aether.mirror.v1.Lease
-	(*State)(nil),                 // 3: aether.mirror.v1.State
-	(*Live)(nil),                  // 4: aether.mirror.v1.Live
-	(*timestamppb.Timestamp)(nil), // 5: google.protobuf.Timestamp
+	(*Witness)(nil),               // 3: aether.mirror.v1.Witness
+	(*State)(nil),                 // 4: aether.mirror.v1.State
+	(*Live)(nil),                  // 5: aether.mirror.v1.Live
+	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
 }
 var file_aether_mirror_v1_mirror_proto_depIdxs = []int32{
-	5, // 0: aether.mirror.v1.Owner.since:type_name -> google.protobuf.Timestamp
+	6, // 0: aether.mirror.v1.Owner.since:type_name -> google.protobuf.Timestamp
 	0, // 1: aether.mirror.v1.State.phase:type_name -> aether.mirror.v1.Phase
-	2, // 2: aether.mirror.v1.State.leases:type_name -> aether.mirror.v1.Lease
-	5, // 3: aether.mirror.v1.State.updated:type_name -> google.protobuf.Timestamp
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	3, // 2: aether.mirror.v1.State.witness:type_name -> aether.mirror.v1.Witness
+	2, // 3: aether.mirror.v1.State.leases:type_name -> aether.mirror.v1.Lease
+	6, // 4: aether.mirror.v1.State.updated:type_name -> google.protobuf.Timestamp
+	5, // [5:5] is the sub-list for method output_type
+	5, // [5:5] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_aether_mirror_v1_mirror_proto_init() }
@@ -464,7 +533,7 @@ func file_aether_mirror_v1_mirror_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_aether_mirror_v1_mirror_proto_rawDesc), len(file_aether_mirror_v1_mirror_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   4,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

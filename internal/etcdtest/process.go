@@ -1,0 +1,161 @@
+package etcdtest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const serverModule = "go.etcd.io/etcd/server/v3"
+
+// Process is a real etcd in a process of its own.
+type Process struct {
+	tb       testing.TB
+	endpoint string
+	args     []string
+	cmd      *exec.Cmd
+	log      *os.File
+}
+
+// StartProcess builds the etcd binary, once per version into the user's cache,
+// and starts one member of it. Further flags of etcd may be given.
+func StartProcess(tb testing.TB, flags ...string) *Process {
+	tb.Helper()
+	dir := tb.TempDir()
+	client, peer := "http://"+FreeAddress(tb), "http://"+FreeAddress(tb)
+	log, err := os.Create(filepath.Join(dir, "etcd.log"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p := &Process{
+		tb:       tb,
+		endpoint: client[len("http://"):],
+		log:      log,
+		args: append([]string{
+			"--data-dir", filepath.Join(dir, "data"),
+			"--listen-client-urls", client, "--advertise-client-urls", client,
+			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+			"--initial-cluster", "default=" + peer,
+			"--unsafe-no-fsync", "--log-level", "error",
+		}, flags...),
+	}
+	p.Restart()
+	tb.Cleanup(func() {
+		p.Kill()
+		_ = log.Close()
+	})
+	return p
+}
+
+// Endpoint is the address of the etcd's clients, as host:port.
+func (p *Process) Endpoint() string { return p.endpoint }
+
+// Client returns a new client, closed when the test ends.
+func (p *Process) Client(tb testing.TB) *clientv3.Client {
+	tb.Helper()
+	return NewClient(tb, p.endpoint)
+}
+
+// Signal sends a signal: SIGSTOP and SIGCONT make it hang and go on.
+func (p *Process) Signal(s syscall.Signal) {
+	p.tb.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.tb.Fatalf("signal etcd with %v: %v", s, err)
+	}
+}
+
+// Kill kills the process as kill -9 does and waits until it is gone.
+func (p *Process) Kill() {
+	if p.cmd == nil {
+		return
+	}
+	_ = p.cmd.Process.Kill() // gone already is as good
+	_ = p.cmd.Wait()         // its exit status is the kill
+	p.cmd = nil
+}
+
+// Restart kills the process if it runs, starts it on the same data and address,
+// and waits until it serves.
+func (p *Process) Restart() {
+	p.tb.Helper()
+	p.Kill()
+	cmd := exec.Command(Binary(p.tb), p.args...)
+	cmd.Stdout, cmd.Stderr = p.log, p.log
+	if err := cmd.Start(); err != nil {
+		p.tb.Fatalf("start etcd: %v", err)
+	}
+	p.cmd = cmd
+	client := NewClient(p.tb, p.endpoint)
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	for {
+		attempt, stop := context.WithTimeout(ctx, time.Second)
+		_, err := client.Get(attempt, "/")
+		stop()
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil {
+			logs, _ := os.ReadFile(p.log.Name())
+			p.tb.Fatalf("etcd at %s does not serve: %v\n%s", p.endpoint, err, logs)
+		}
+	}
+}
+
+var binary = sync.OnceValues(buildBinary)
+
+// Binary returns the path of the etcd binary of the version in go.mod.
+func Binary(tb testing.TB) string {
+	tb.Helper()
+	path, err := binary()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return path
+}
+
+func buildBinary() (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("find cache directory: %w", err)
+	}
+	version, err := serverVersion()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(cache, "aether", "etcd-"+version, "etcd")
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	fmt.Fprintf(os.Stderr, "building etcd into %s (once)\n", path)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return "", fmt.Errorf("make cache directory: %w", err)
+	}
+	// Two test binaries may build at once: the rename makes the last one win.
+	part := fmt.Sprintf("%s.%d", path, os.Getpid())
+	if out, err := exec.Command("go", "build", "-o", part, serverModule).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build etcd: %w\n%s", err, out)
+	}
+	if err := os.Rename(part, path); err != nil {
+		return "", fmt.Errorf("install etcd: %w", err)
+	}
+	return path, nil
+}
+
+func serverVersion() (string, error) {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", serverModule).Output()
+	if err != nil {
+		return "", fmt.Errorf("find version of %s: %w", serverModule, err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
