@@ -1,0 +1,108 @@
+package registrar
+
+import (
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/aether-federation/aether/registry"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const (
+	// DefaultBlindAfter is three missed proofs of the feed.
+	DefaultBlindAfter = 3 * time.Second
+	// DefaultWatchBuffer is some seconds of a whole region's changes.
+	DefaultWatchBuffer = 65536
+	// DefaultWriteTimeout lets a write survive an etcd election, and fail
+	// before most callers give up.
+	DefaultWriteTimeout = 5 * time.Second
+	// DefaultStopTimeout is how long an orderly stop waits for calls under way.
+	DefaultStopTimeout = 5 * time.Second
+
+	// MaxEndpoints in one request.
+	MaxEndpoints = 10000
+	// maxMessage bounds one gRPC request.
+	maxMessage = 16 << 20
+	// maxBody bounds one HTTP request's body.
+	maxBody = 64 << 10
+	// maxServices in one query.
+	maxServices = 10000
+)
+
+// Config says what a Server serves and where.
+type Config struct {
+	// Origin is the partition that is written, and the own region.
+	Origin registry.Origin
+	Store  Store
+	Feed   Feed
+	// Peers tells of outgoing mirrors; nil: there are none.
+	Peers Peers
+	// GRPC and HTTP are the listeners to serve on. The server closes them.
+	GRPC, HTTP net.Listener
+	// TLS for both listeners; nil: plain text.
+	TLS *tls.Config
+	Log *slog.Logger
+	// Metrics to count in, from NewMetrics; nil: counted and not shown.
+	Metrics *Metrics
+	// Gatherer is what /metrics shows; nil: nothing.
+	Gatherer prometheus.Gatherer
+
+	// BlindAfter is how long the feed may be silent before what it told is no
+	// longer taken to be current. 0: DefaultBlindAfter.
+	BlindAfter time.Duration
+	// WatchBuffer is how many changes may wait for one watcher before it is cut
+	// off. 0: DefaultWatchBuffer.
+	WatchBuffer int
+	// WriteTimeout bounds a write, StopTimeout an orderly stop. 0: the
+	// defaults.
+	WriteTimeout, StopTimeout time.Duration
+}
+
+// Validate says in whole sentences what is wrong with c.
+func (c Config) Validate() error {
+	var errs []error
+	check := func(ok bool, sentence string) {
+		if !ok {
+			errs = append(errs, errors.New(sentence))
+		}
+	}
+	errs = append(errs, registry.ValidateRegion(c.Origin.Region), registry.ValidateCluster(c.Origin.Cluster))
+	check(c.Store != nil, "A registrar needs a store to write to.")
+	check(c.Feed != nil, "A registrar needs a feed to read from.")
+	check(c.GRPC != nil, "A registrar needs a listener for gRPC.")
+	check(c.HTTP != nil, "A registrar needs a listener for HTTP.")
+	check(c.BlindAfter >= 0, "BlindAfter must not be negative.")
+	check(c.WatchBuffer >= 0, "WatchBuffer must not be negative.")
+	check(c.WriteTimeout >= 0 && c.StopTimeout >= 0, "Timeouts must not be negative.")
+	return errors.Join(errs...)
+}
+
+// withDefaults returns c with nothing left open.
+func (c Config) withDefaults() Config {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	c.Log = c.Log.With("component", "registrar", "region", c.Origin.Region)
+	if c.Metrics == nil {
+		c.Metrics = NewMetrics(prometheus.NewRegistry())
+	}
+	if c.Gatherer == nil {
+		c.Gatherer = prometheus.NewRegistry()
+	}
+	c.BlindAfter = orDefault(c.BlindAfter, DefaultBlindAfter)
+	c.WatchBuffer = orDefault(c.WatchBuffer, DefaultWatchBuffer)
+	c.WriteTimeout = orDefault(c.WriteTimeout, DefaultWriteTimeout)
+	c.StopTimeout = orDefault(c.StopTimeout, DefaultStopTimeout)
+	return c
+}
+
+func orDefault[T comparable](value, fallback T) T {
+	var zero T
+	if value == zero {
+		return fallback
+	}
+	return value
+}

@@ -1,0 +1,296 @@
+package registrar
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/aether-federation/aether/registry"
+)
+
+// core keeps what the local etcd holds and what is shown of it, and decides
+// from the one to the other. Time is told to it.
+type core struct {
+	own        string
+	blindAfter time.Duration
+	regions    map[string]*region
+	index      index
+	// loading is the load under way, nil if there is none.
+	loading *load
+	loaded  bool
+	// proven is when the feed was last known to be current.
+	proven time.Time
+}
+
+// step is what one input changed.
+type step struct {
+	// changes, one per key and sorted within a service.
+	changes []change
+	notes   []note
+}
+
+// note tells of a region that came or went.
+type note struct {
+	region    string
+	shown     bool
+	cause     Cause
+	reason    string
+	endpoints int
+}
+
+func newCore(own string, blindAfter time.Duration) *core {
+	c := &core{own: own, blindAfter: blindAfter, regions: map[string]*region{}, index: index{}}
+	c.region(own).verdict.state = Own
+	return c
+}
+
+// region returns the region of that name, new if it is not known yet.
+func (c *core) region(name string) *region {
+	r := c.regions[name]
+	if r == nil {
+		r = &region{name: name, own: name == c.own, pending: map[registry.Key]*registry.Endpoint{}}
+		c.regions[name] = r
+	}
+	return r
+}
+
+// apply takes one update of the feed.
+func (c *core) apply(u Update, now time.Time) step {
+	if u.Reset {
+		c.loading = newLoad()
+	}
+	if c.loading != nil {
+		c.loading.add(u)
+		if !u.Synced {
+			return step{}
+		}
+		c.finish(now)
+		c.proven = now
+		return c.settle(now)
+	}
+	if u.Progress || u.Synced {
+		c.proven = now
+	}
+	c.take(u, now)
+	return c.settle(now)
+}
+
+// take notes the changes of an update.
+func (c *core) take(u Update, now time.Time) {
+	for i := range u.Endpoints {
+		e := &u.Endpoints[i].Endpoint
+		if u.Endpoints[i].Delete {
+			c.region(e.Region).remove(e.Key)
+		} else {
+			c.region(e.Region).put(e)
+		}
+	}
+	for _, m := range u.Mirrors {
+		c.region(m.Origin).mirror(m, now)
+	}
+}
+
+// finish makes the load that has ended what the local etcd holds: what differs
+// from what is shown becomes pending.
+func (c *core) finish(now time.Time) {
+	l := c.loading
+	c.loading, c.loaded = nil, true
+	for _, r := range c.regions {
+		clear(r.pending)
+	}
+	for _, endpoints := range c.index {
+		for _, e := range endpoints {
+			fresh, found := l.endpoints[e.Key]
+			switch {
+			case !found:
+				c.region(e.Region).remove(e.Key)
+			case fresh.Equal(*e):
+				delete(l.endpoints, e.Key)
+			}
+		}
+	}
+	for _, e := range l.endpoints {
+		c.region(e.Region).put(e)
+	}
+	for origin := range l.mirrors {
+		c.region(origin)
+	}
+	for _, r := range c.regions {
+		c.reload(r, l.mirrors[r.name], now)
+	}
+}
+
+// reload replaces what is known of a mirror's keys.
+func (c *core) reload(r *region, mirror []MirrorChange, now time.Time) {
+	live := r.facts.live
+	r.facts.mirrored, r.facts.complete, r.facts.live = false, false, false
+	for _, m := range mirror {
+		r.mirror(m, now)
+	}
+	if live && !r.facts.live {
+		r.facts.lose(now)
+	}
+}
+
+// read takes a reading of the lease of a region's live key.
+func (c *core) read(name string, id int64, reading Reading, now time.Time) step {
+	r := c.regions[name]
+	if r == nil || r.facts.lease.id != id || !c.current(now) {
+		return step{}
+	}
+	r.read(reading)
+	return c.settle(now)
+}
+
+// current reports whether what the feed told is proven to be current.
+func (c *core) current(now time.Time) bool {
+	return c.loaded && now.Sub(c.proven) <= c.blindAfter
+}
+
+// settle judges every region and shows, withdraws or updates it.
+func (c *core) settle(now time.Time) step {
+	var s step
+	if !c.loaded {
+		return s
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.regions)) {
+		c.settleRegion(c.regions[name], now, &s)
+	}
+	return s
+}
+
+func (c *core) settleRegion(r *region, now time.Time, s *step) {
+	v := verdict{state: Own, visible: true}
+	if !r.own {
+		v = judge(r.facts, c.current(now), now)
+	}
+	was := r.facts.shown
+	r.verdict, r.facts.state, r.facts.shown = v, v.state, v.visible
+	switch {
+	case was && !v.visible:
+		n := r.served
+		s.changes = append(s.changes, c.withdraw(r)...)
+		s.notes = append(s.notes, note{region: r.name, cause: v.cause, reason: v.reason, endpoints: n})
+	case v.visible && !v.hold:
+		s.changes = append(s.changes, c.flush(r)...)
+		if !was && !r.own {
+			s.notes = append(s.notes, note{region: r.name, shown: true, endpoints: r.served})
+		}
+	}
+	if r.empty() {
+		delete(c.regions, r.name)
+	}
+}
+
+// flush shows what is pending.
+func (c *core) flush(r *region) []change {
+	if len(r.pending) == 0 {
+		return nil
+	}
+	pending := make([]change, 0, len(r.pending))
+	for key, e := range r.pending {
+		if e == nil {
+			pending = append(pending, change{kind: registry.Delete, endpoint: &registry.Endpoint{Key: key}})
+		} else {
+			pending = append(pending, change{kind: registry.Put, endpoint: e})
+		}
+	}
+	r.pending = map[registry.Key]*registry.Endpoint{}
+	return c.merge(r, pending)
+}
+
+// withdraw takes a region out of what is shown. Its endpoints are pending from
+// then on, as far as the local etcd still holds them.
+func (c *core) withdraw(r *region) []change {
+	var gone []change
+	for _, endpoints := range c.index {
+		for _, e := range endpoints {
+			if e.Region != r.name {
+				continue
+			}
+			gone = append(gone, change{kind: registry.Delete, endpoint: e})
+			if _, changed := r.pending[e.Key]; !changed {
+				r.pending[e.Key] = e
+			}
+		}
+	}
+	maps.DeleteFunc(r.pending, func(_ registry.Key, e *registry.Endpoint) bool { return e == nil })
+	return c.merge(r, gone)
+}
+
+// merge applies changes of one region to the index and returns the effective
+// ones.
+func (c *core) merge(r *region, changes []change) []change {
+	slices.SortFunc(changes, compareChanges)
+	effective := make([]change, 0, len(changes))
+	for chunk := range byService(changes) {
+		service := chunk[0].endpoint.Service
+		before := len(c.index[service])
+		effective = append(effective, c.index.merge(service, chunk)...)
+		r.served += len(c.index[service]) - before
+	}
+	return effective
+}
+
+// byService splits changes, sorted, where the service changes.
+func byService(changes []change) func(yield func([]change) bool) {
+	return func(yield func([]change) bool) {
+		for len(changes) > 0 {
+			service := changes[0].endpoint.Service
+			n := slices.IndexFunc(changes, func(c change) bool { return c.endpoint.Service != service })
+			if n < 0 {
+				n = len(changes)
+			}
+			if !yield(changes[:n]) {
+				return
+			}
+			changes = changes[n:]
+		}
+	}
+}
+
+// RegionStatus is a region as this registrar sees it.
+type RegionStatus struct {
+	Region string
+	State  State
+	// Endpoints that are served.
+	Endpoints int
+	// Age since the last proof that the origin lives; for the own region, that
+	// its etcd answers.
+	Age time.Duration
+	// Revision of the origin that the mirror here has reached; 0: none.
+	Revision int64
+	// Reason for a state that is not as it should be.
+	Reason string
+}
+
+// status tells of every region, sorted by name.
+func (c *core) status(now time.Time) []RegionStatus {
+	all := make([]RegionStatus, 0, len(c.regions))
+	for _, r := range c.regions {
+		all = append(all, RegionStatus{
+			Region:    r.name,
+			State:     r.verdict.state,
+			Endpoints: r.served,
+			Age:       c.age(r, now),
+			Revision:  r.checkpoint,
+			Reason:    r.verdict.reason,
+		})
+	}
+	slices.SortFunc(all, func(a, b RegionStatus) int { return cmp.Compare(a.Region, b.Region) })
+	return all
+}
+
+func (c *core) age(r *region, now time.Time) time.Duration {
+	switch {
+	case r.own && (c.current(now) || !c.loaded):
+		return 0
+	case r.own:
+		return now.Sub(c.proven)
+	case !r.facts.lease.known():
+		return 0
+	default:
+		return max(0, now.Sub(r.facts.lease.renewed()))
+	}
+}

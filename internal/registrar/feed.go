@@ -1,0 +1,77 @@
+package registrar
+
+import (
+	"context"
+	"time"
+
+	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
+	"github.com/aether-federation/aether/registry"
+)
+
+// Feed tells what the local etcd holds.
+type Feed interface {
+	// Run calls fn, from one goroutine, with a Reset, the whole content, a
+	// Synced, and then every change, until ctx ends or fn returns an error. It
+	// starts over with another Reset when it could not follow. While what it
+	// told is proven to be current it says so with a Progress at least once a
+	// second; silence means that nothing is known.
+	Run(ctx context.Context, fn func(Update) error) error
+	// TimeToLive asks how long a lease has left, in whole seconds rounded
+	// towards zero, and with how many it was granted. A negative ttl: the lease
+	// is gone, or overdue.
+	TimeToLive(ctx context.Context, lease int64) (ttl, granted time.Duration, err error)
+}
+
+// Update is one step of a Feed. Its endpoints belong to the receiver.
+type Update struct {
+	// Reset voids all that was told before; a new load begins, and counts once
+	// a Synced ends it.
+	Reset, Synced bool
+	// Progress: at Revision, nothing is missing.
+	Progress  bool
+	Revision  int64
+	Endpoints []EndpointChange
+	Mirrors   []MirrorChange
+}
+
+// EndpointChange is one endpoint written or deleted. A deletion has only its
+// Key.
+type EndpointChange struct {
+	Delete   bool
+	Endpoint registry.Endpoint
+}
+
+// Leaf is a key that an origin keeps beside its mirror.
+type Leaf uint8
+
+// The leaves that decide what is shown.
+const (
+	// LeafState says whether the mirror is complete.
+	LeafState Leaf = iota + 1
+	// LeafLive exists, on a lease, while the origin lives.
+	LeafLive
+)
+
+// MirrorChange is one leaf of an origin's mirror written or deleted.
+type MirrorChange struct {
+	Origin  string
+	Leaf    Leaf
+	Deleted bool
+	// Complete and Checkpoint are a LeafState's.
+	Complete   bool
+	Checkpoint int64
+	// Lease is a LeafLive's.
+	Lease int64
+}
+
+// Store takes the writes. Its errors are or wrap a [registry.Error].
+type Store interface {
+	Register(ctx context.Context, endpoints []registry.Endpoint) (registry.Revision, error)
+	Unregister(ctx context.Context, claims []registry.Claim) (removed int, rev registry.Revision, err error)
+}
+
+// Peers tells of the outgoing mirrors of this region, whichever registrar
+// leads them.
+type Peers interface {
+	Peers(ctx context.Context) ([]*registryv1.Peer, error)
+}

@@ -1,0 +1,148 @@
+package registrar
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+
+	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
+	"github.com/aether-federation/aether/registry"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+)
+
+type message = proto.Message
+
+var (
+	unmarshal = protojson.UnmarshalOptions{DiscardUnknown: false}
+	// sparse leaves zero values out, as suits endpoints; full shows them.
+	sparse = protojson.MarshalOptions{UseProtoNames: true}
+	full   = protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}
+)
+
+// statusError is an error with an HTTP status of its own.
+type statusError struct {
+	status int
+	err    error
+}
+
+func (e *statusError) Error() string { return e.err.Error() }
+func (e *statusError) Unwrap() error { return e.err }
+
+var httpStatus = map[registry.Kind]int{
+	registry.Internal:    http.StatusInternalServerError,
+	registry.Invalid:     http.StatusBadRequest,
+	registry.Conflict:    http.StatusConflict,
+	registry.NotFound:    http.StatusNotFound,
+	registry.Unavailable: http.StatusServiceUnavailable,
+	registry.SlowReader:  http.StatusTooManyRequests,
+	registry.Denied:      http.StatusForbidden,
+}
+
+// statusOf returns the HTTP status that tells of err.
+func statusOf(err error) int {
+	if e, ok := errors.AsType[*statusError](err); ok {
+		return e.status
+	}
+	return httpStatus[registry.KindOf(err)]
+}
+
+// answering makes a handler of a function that returns its answer.
+func answering(f func(http.ResponseWriter, *http.Request) (message, error)) http.HandlerFunc {
+	return func(out http.ResponseWriter, r *http.Request) {
+		m, err := f(out, r)
+		if err != nil {
+			writeFailure(out, statusOf(err), err)
+			return
+		}
+		body, err := encode(m)
+		if err != nil {
+			writeFailure(out, http.StatusInternalServerError, err)
+			return
+		}
+		writeJSON(out, http.StatusOK, body)
+	}
+}
+
+// reply turns an answer of any type into a message; a nil pointer must not become
+// an interface.
+func reply[M message](m M, err error) (message, error) {
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// encode returns m as JSON without insignificant space. Lists that are empty are
+// there; zero values of endpoints are not.
+func encode(m message) ([]byte, error) {
+	options := full
+	switch m := m.(type) {
+	case *registryv1.ListResponse:
+		if len(m.GetEndpoints()) > 0 {
+			options = sparse
+		}
+	case *registryv1.WatchResponse:
+		options = sparse
+	}
+	spaced, err := options.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	err = json.Compact(&out, spaced)
+	return out.Bytes(), err
+}
+
+// failure is the JSON of an error.
+type failure struct {
+	Error failureBody `json:"error"`
+}
+
+type failureBody struct {
+	Kind    string `json:"kind"`
+	Field   string `json:"field,omitempty"`
+	Message string `json:"message"`
+}
+
+func failureOf(err error) failure {
+	f := failure{failureBody{Kind: registry.KindOf(err).String(), Message: err.Error()}}
+	if e, ok := errors.AsType[*registry.Error](err); ok {
+		f.Error.Field = e.Field
+	}
+	return f
+}
+
+func writeFailure(out http.ResponseWriter, status int, err error) {
+	body, marshalErr := json.Marshal(failureOf(err))
+	if marshalErr != nil {
+		http.Error(out, marshalErr.Error(), http.StatusInternalServerError)
+		return
+	}
+	if status == http.StatusServiceUnavailable {
+		out.Header().Set("Retry-After", "1")
+	}
+	writeJSON(out, status, body)
+}
+
+// writeJSON sends body. That the client may be gone is no concern of a handler.
+func writeJSON(out http.ResponseWriter, status int, body []byte) {
+	out.Header().Set("Content-Type", "application/json")
+	out.WriteHeader(status)
+	out.Write(append(body, '\n')) //nolint:errcheck // see above
+}
+
+func plain(out http.ResponseWriter, status int, text string) {
+	out.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	out.WriteHeader(status)
+	out.Write([]byte(text)) //nolint:errcheck // as in writeJSON
+}
+
+// plainText is what protojson says, without the module's prefix and its
+// deliberately varying space.
+func plainText(err error) string {
+	text := strings.ReplaceAll(err.Error(), "\u00a0", " ")
+	return strings.TrimSpace(strings.TrimPrefix(text, "proto:"))
+}

@@ -1,0 +1,124 @@
+package registrar
+
+import (
+	"sync"
+	"time"
+
+	"github.com/aether-federation/aether/registry"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics of a registrar. One Metrics serves one Server.
+type Metrics struct {
+	writes      *prometheus.CounterVec
+	writeTime   *prometheus.HistogramVec
+	withdrawals *prometheus.CounterVec
+	shown       *prometheus.CounterVec
+	resyncs     prometheus.Counter
+	readErrors  prometheus.Counter
+	cutOff      prometheus.Counter
+	unparsable  prometheus.Counter
+	view        *viewCollector
+}
+
+// NewMetrics registers a registrar's metrics. It panics if they are registered
+// already, as prometheus's own constructors do.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	m := &Metrics{
+		writes: counters("aether_registrar_writes_total", "Writes by operation and outcome: ok or the kind of error.", "operation", "outcome"),
+		writeTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "aether_registrar_write_duration_seconds", Help: "Time until a write was durable or refused.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 14),
+		}, []string{"operation"}),
+		withdrawals: counters("aether_registrar_region_withdrawals_total", "Foreign regions withdrawn, by cause.", "origin", "cause"),
+		shown:       counters("aether_registrar_region_shown_total", "Foreign regions that began to be served.", "origin"),
+		resyncs:     counter("aether_registrar_feed_resyncs_total", "Times that the local etcd was listed again from scratch."),
+		readErrors:  counter("aether_registrar_lease_read_errors_total", "Readings of a region's lease that failed."),
+		cutOff:      counter("aether_registrar_watchers_cut_off_total", "Watchers cut off because they were too slow."),
+		unparsable:  counter("aether_registrar_unparsable_total", "Keys and values in the local etcd that do not parse and are not served."),
+		view:        newViewCollector(),
+	}
+	r.MustRegister(m.writes, m.writeTime, m.withdrawals, m.shown, m.resyncs, m.readErrors, m.cutOff, m.unparsable, m.view)
+	return m
+}
+
+// Unparsable counts a key or value that was skipped; whoever reads the store
+// logs it.
+func (m *Metrics) Unparsable(string, error) { m.unparsable.Inc() }
+
+// wrote counts a write.
+func (m *Metrics) wrote(operation string, start time.Time, err error) {
+	outcome := "ok"
+	if err != nil {
+		outcome = registry.KindOf(err).String()
+	}
+	m.writes.WithLabelValues(operation, outcome).Inc()
+	m.writeTime.WithLabelValues(operation).Observe(time.Since(start).Seconds())
+}
+
+// viewCollector shows a view as it is when it is asked.
+type viewCollector struct {
+	endpoints, state, age, version, streams *prometheus.Desc
+
+	mu   sync.Mutex
+	view *View
+}
+
+func newViewCollector() *viewCollector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("aether_registrar_"+name, help, labels, nil)
+	}
+	return &viewCollector{
+		endpoints: desc("endpoints", "Endpoints served, by origin.", "origin"),
+		state:     desc("region_state", "1 for the state that a region is in: own, syncing, live, stale or lapsed.", "origin", "state"),
+		age:       desc("region_age_seconds", "Time since a region was last proven alive.", "origin"),
+		version:   desc("view_version", "Version of the view; it counts up with each change."),
+		streams:   desc("watch_streams", "Watchers connected."),
+	}
+}
+
+func (c *viewCollector) watch(v *View) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.view = v
+}
+
+// Describe implements prometheus.Collector.
+func (c *viewCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.endpoints, c.state, c.age, c.version, c.streams} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *viewCollector) Collect(ch chan<- prometheus.Metric) {
+	c.mu.Lock()
+	view := c.view
+	c.mu.Unlock()
+	if view == nil {
+		return
+	}
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	version, streams := view.stats()
+	gauge(c.version, float64(version))
+	gauge(c.streams, float64(streams))
+	for _, r := range view.Regions() {
+		gauge(c.endpoints, float64(r.Endpoints), r.Region)
+		gauge(c.age, r.Age.Seconds(), r.Region)
+		for _, state := range States() {
+			value := 0.0
+			if state == r.State {
+				value = 1
+			}
+			gauge(c.state, value, r.Region, string(state))
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package registrar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+)
+
+const (
+	// headerTimeout is how long a client may take to send a request's header,
+	// and bodyTimeout the whole request.
+	headerTimeout = 10 * time.Second
+	bodyTimeout   = 30 * time.Second
+	idleTimeout   = 2 * time.Minute
+)
+
+// Server is one registrar.
+type Server struct {
+	cfg     Config
+	view    *View
+	service *service
+	health  *health.Server
+	grpc    *grpc.Server
+	http    *http.Server
+}
+
+// New returns a registrar that is not running yet.
+func New(cfg Config) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	s := &Server{cfg: cfg, view: newView(cfg), health: health.NewServer()}
+	cfg.Metrics.view.watch(s.view)
+	s.service = &service{
+		view: s.view, store: cfg.Store, peers: cfg.Peers, metrics: cfg.Metrics,
+		writeTimeout: cfg.WriteTimeout,
+	}
+	s.service.stopContext, s.service.stop = context.WithCancel(context.Background())
+	s.setHealth(healthv1.HealthCheckResponse_NOT_SERVING)
+	s.grpc = newGRPC(cfg, s.service, s.health)
+	s.http = &http.Server{
+		Handler:           newHTTP(cfg.Log, s.service, cfg.Gatherer),
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       bodyTimeout,
+		IdleTimeout:       idleTimeout,
+		TLSConfig:         cfg.TLS,
+	}
+	return s, nil
+}
+
+// View returns the view that is served.
+func (s *Server) View() *View { return s.view }
+
+// Run serves until ctx ends, then stops in order: not ready any more, streams
+// ended, calls under way finished or, after the stop timeout, broken off. It
+// returns nil then, and an error when it could not go on. It may be called once.
+func (s *Server) Run(ctx context.Context) error {
+	run, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	g, run := errgroup.WithContext(run)
+	g.Go(func() error { return s.follow(run) })
+	g.Go(s.serveGRPC)
+	g.Go(s.serveHTTP)
+	g.Go(func() error { return s.announce(run) })
+	g.Go(func() error {
+		select {
+		case <-ctx.Done():
+		case <-run.Done():
+		}
+		err := s.shutdown(context.WithoutCancel(ctx))
+		end()
+		return err
+	})
+	err := g.Wait()
+	s.service.streams.Wait()
+	return err
+}
+
+// follow runs the view until ctx ends.
+func (s *Server) follow(ctx context.Context) error {
+	err := s.view.run(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("follow the local etcd: %w", err)
+}
+
+// announce says that the server is ready once it is.
+func (s *Server) announce(ctx context.Context) error {
+	select {
+	case <-s.view.Ready():
+		s.setHealth(healthv1.HealthCheckResponse_SERVING)
+		s.cfg.Log.Info("view loaded", "endpoints", s.view.size())
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+func (s *Server) serveGRPC() error {
+	if err := s.grpc.Serve(s.cfg.GRPC); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fmt.Errorf("serve grpc: %w", err)
+	}
+	return nil
+}
+
+func (s *Server) serveHTTP() error {
+	serve := func() error { return s.http.Serve(s.cfg.HTTP) }
+	if s.cfg.TLS != nil {
+		serve = func() error { return s.http.ServeTLS(s.cfg.HTTP, "", "") }
+	}
+	if err := serve(); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve http: %w", err)
+	}
+	return nil
+}
+
+// shutdown stops serving: see Run.
+func (s *Server) shutdown(ctx context.Context) error {
+	s.cfg.Log.Info("stopping")
+	s.health.Shutdown()
+	s.service.stop()
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StopTimeout)
+	defer cancel()
+	var g errgroup.Group
+	g.Go(func() error {
+		cut := context.AfterFunc(ctx, s.grpc.Stop)
+		defer cut()
+		s.grpc.GracefulStop()
+		return nil
+	})
+	g.Go(func() error {
+		if err := s.http.Shutdown(ctx); err != nil {
+			return s.http.Close()
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+func (s *Server) setHealth(status healthv1.HealthCheckResponse_ServingStatus) {
+	s.health.SetServingStatus("", status)
+	s.health.SetServingStatus(registryv1.RegistryService_ServiceDesc.ServiceName, status)
+}

@@ -1,0 +1,99 @@
+package registrar
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
+	"github.com/aether-federation/aether/registry"
+)
+
+// service is what both gRPC and HTTP offer: reads from the view, writes to the
+// store.
+type service struct {
+	view         *View
+	store        Store
+	peers        Peers
+	metrics      *Metrics
+	writeTimeout time.Duration
+	// stopContext ends, by stop, when streams have to end.
+	stopContext context.Context
+	stop        context.CancelFunc
+	// streams are the goroutines of streams; they end soon after their streams.
+	streams sync.WaitGroup
+}
+
+var (
+	errLoading  = registry.Errorf(registry.Unavailable, "the registrar is loading its view: try again in a moment")
+	errStopping = registry.Errorf(registry.Unavailable, "the registrar is stopping: connect again")
+)
+
+func (s *service) register(ctx context.Context, endpoints []registry.Endpoint) (registry.Revision, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.writeTimeout)
+	defer cancel()
+	start := time.Now()
+	rev, err := s.store.Register(ctx, endpoints)
+	err = writeError(ctx, err)
+	s.metrics.wrote("register", start, err)
+	return rev, err
+}
+
+func (s *service) unregister(ctx context.Context, claims []registry.Claim) (int, registry.Revision, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.writeTimeout)
+	defer cancel()
+	start := time.Now()
+	removed, rev, err := s.store.Unregister(ctx, claims)
+	err = writeError(ctx, err)
+	s.metrics.wrote("unregister", start, err)
+	return removed, rev, err
+}
+
+// writeError makes the end of a write's own deadline an Unavailable error.
+func writeError(ctx context.Context, err error) error {
+	if err != nil && registry.KindOf(err) == registry.Internal && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return registry.Errorf(registry.Unavailable, "the registrar's etcd does not answer; whether the write took place is not known, repeat it: %w", err)
+	}
+	return err
+}
+
+func (s *service) list(services []string) (*registryv1.ListResponse, error) {
+	q, err := s.query(services)
+	if err != nil {
+		return nil, err
+	}
+	return listAnswer(s.view.Snapshot(q), s.view.ages()), nil
+}
+
+// query reads a query once there is something to ask.
+func (s *service) query(services []string) (registry.Query, error) {
+	if !s.view.isReady() {
+		return registry.Query{}, errLoading
+	}
+	return queryOf(services)
+}
+
+func (s *service) services() (*registryv1.ListServicesResponse, error) {
+	if !s.view.isReady() {
+		return nil, errLoading
+	}
+	return servicesAnswer(s.view.Snapshot(registry.Query{})), nil
+}
+
+func (s *service) regions() *registryv1.ListRegionsResponse {
+	return regionsAnswer(s.view.Regions())
+}
+
+func (s *service) listPeers(ctx context.Context) (*registryv1.ListPeersResponse, error) {
+	if s.peers == nil {
+		return &registryv1.ListPeersResponse{}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.writeTimeout)
+	defer cancel()
+	peers, err := s.peers.Peers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &registryv1.ListPeersResponse{Peers: peers}, nil
+}
