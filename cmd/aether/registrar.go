@@ -80,6 +80,8 @@ func (a *app) runRegistrar(ctx context.Context, c config.Registrar) (err error) 
 	if err != nil {
 		return err
 	}
+	log.Info("serving", "version", versionText(), "region", c.Region, "cluster", c.ClusterName,
+		"grpc", listeners.grpc.Addr().String(), "http", listeners.http.Addr().String())
 	return r.run(ctx)
 }
 

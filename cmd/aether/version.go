@@ -15,7 +15,7 @@ func (a *app) versionCommand() *cobra.Command {
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			v := cmp.Or(version, moduleVersion(), "devel")
+			v := versionText()
 			if a.output == outputJSON {
 				return a.printJSON(map[string]string{"version": v, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH})
 			}
@@ -26,6 +26,8 @@ func (a *app) versionCommand() *cobra.Command {
 	a.outputFlag(c)
 	return c
 }
+
+func versionText() string { return cmp.Or(version, moduleVersion(), "devel") }
 
 // moduleVersion is the version that `go install` built.
 func moduleVersion() string {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
 )
 
 const (
@@ -48,6 +49,7 @@ type Config struct {
 // Server is a running etcd.
 type Server struct {
 	etcd   *embed.Etcd
+	log    core
 	unlock func() error
 }
 
@@ -67,7 +69,7 @@ func Start(ctx context.Context, c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock data directory %s: another process may be using it: %w", c.Dir, err)
 	}
-	s := &Server{unlock: unlock}
+	s := &Server{log: newCore(c.Log), unlock: unlock}
 	if err := s.start(ctx, c, client); err != nil {
 		return nil, errors.Join(err, unlock())
 	}
@@ -75,7 +77,7 @@ func Start(ctx context.Context, c Config) (*Server, error) {
 }
 
 func (s *Server) start(ctx context.Context, c Config, client *url.URL) error {
-	etcd, err := embed.StartEtcd(embedConfig(c, client))
+	etcd, err := embed.StartEtcd(embedConfig(c, client, zap.New(s.log)))
 	if err != nil {
 		return fmt.Errorf("start embedded etcd: %w", err)
 	}
@@ -101,11 +103,12 @@ func (s *Server) Err() <-chan error { return s.etcd.Err() }
 
 // Stop ends the server and waits for it. It is called once.
 func (s *Server) Stop() error {
+	s.log.stopping.Store(true)
 	s.etcd.Close()
 	return s.unlock()
 }
 
-func embedConfig(c Config, client *url.URL) *embed.Config {
+func embedConfig(c Config, client *url.URL, log *zap.Logger) *embed.Config {
 	peer, _ := url.Parse("http://127.0.0.1:0")
 	advertised, _ := url.Parse(peerURL)
 	e := embed.NewConfig()
@@ -118,7 +121,7 @@ func embedConfig(c Config, client *url.URL) *embed.Config {
 	e.ListenPeerUrls, e.AdvertisePeerUrls = []url.URL{*peer}, []url.URL{*advertised}
 	e.InitialCluster = e.InitialClusterFromName(e.Name)
 	e.AutoCompactionMode, e.AutoCompactionRetention = embed.CompactorModePeriodic, retention
-	e.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(c.Log))
+	e.ZapLoggerBuilder = embed.NewZapLoggerBuilder(log)
 	return e
 }
 
