@@ -69,8 +69,8 @@ func (c *core) apply(u Update, now time.Time) step {
 		c.proven = now
 		return c.settle(now)
 	}
-	if u.Progress || u.Synced {
-		c.proven = now
+	if u.Progress {
+		c.proven = later(c.proven, u.At)
 	}
 	c.take(u, now)
 	return c.settle(now)

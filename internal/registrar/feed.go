@@ -27,9 +27,10 @@ type Update struct {
 	// Reset voids all that was told before; a new load begins, and counts once
 	// a Synced ends it.
 	Reset, Synced bool
-	// Progress: at Revision, nothing is missing.
+	// Progress: what was told so far is what the local etcd held at a moment no
+	// earlier than At.
 	Progress  bool
-	Revision  int64
+	At        time.Time
 	Endpoints []EndpointChange
 	Mirrors   []MirrorChange
 }

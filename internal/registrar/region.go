@@ -24,7 +24,13 @@ type region struct {
 func (r *region) put(e *registry.Endpoint) { r.pending[e.Key] = e }
 
 // remove takes a deletion that the feed told of.
-func (r *region) remove(key registry.Key) { r.pending[key] = nil }
+func (r *region) remove(key registry.Key) {
+	if r.own || r.facts.shown {
+		r.pending[key] = nil
+	} else {
+		delete(r.pending, key)
+	}
+}
 
 // mirror takes a change of the mirror's own keys.
 func (r *region) mirror(c MirrorChange, now time.Time) {
