@@ -15,6 +15,7 @@ import (
 	"github.com/aether-federation/aether/internal/config"
 	"github.com/aether-federation/aether/internal/mirrors"
 	"github.com/aether-federation/aether/internal/registrar"
+	"github.com/aether-federation/aether/internal/registrar/etcdfeed"
 	"github.com/aether-federation/aether/registry"
 	"github.com/aether-federation/aether/registry/etcd"
 )
@@ -137,7 +138,7 @@ func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l listeners) (proc
 		return process{}, err
 	}
 	server, err := registrar.New(registrar.Config{
-		Origin: origin, Store: store, Feed: feed{Feed: f, store: store}, Peers: m,
+		Origin: origin, Store: store, Feed: etcdfeed.New(f), Peers: m,
 		GRPC: l.grpc, HTTP: l.http, TLS: tls, Log: log, Metrics: metrics, Gatherer: reg,
 	})
 	return process{server: server, mirrors: m, store: own}, err
