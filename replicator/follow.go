@@ -1,0 +1,232 @@
+package replicator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
+)
+
+// askProgress is how often the origin is asked how far the watch is: on an idle
+// prefix nothing else moves the checkpoint past a compaction.
+const askProgress = 5 * time.Second
+
+// ownStream gives a watch a gRPC stream of its own: watches of one client share
+// one otherwise, and are told their progress only when all of them have caught up.
+func (m *mirror) ownStream(ctx context.Context, name string) context.Context {
+	return metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(ctx), "aether-watch", name+"-"+m.peer.Region)
+}
+
+// follow watches the origin from a revision on and pushes each change into the
+// queue. It always reads on: the client's own buffer has no bound.
+func (s *session) follow(ctx context.Context, from int64) error {
+	ctx = s.ownStream(ctx, "origin")
+	watch := s.source.Watch(ctx, s.prefix, clientv3.WithPrefix(), clientv3.WithRev(from), clientv3.WithProgressNotify())
+	ticker := time.NewTicker(askProgress)
+	defer ticker.Stop()
+	for {
+		select {
+		case resp, ok := <-watch:
+			if !ok {
+				return watchEnded(ctx, "own etcd")
+			}
+			if err := resp.Err(); err != nil {
+				return fmt.Errorf("watch own etcd: %w", err)
+			}
+			s.apply(resp)
+		case <-ticker.C:
+			s.requestProgress(ctx)
+		}
+	}
+}
+
+func watchEnded(ctx context.Context, of string) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("watch of %s ended", of)
+}
+
+// requestProgress asks for a progress notification on follow's stream; that it
+// can't be asked for now is told by the watch itself.
+func (s *session) requestProgress(ctx context.Context) {
+	if err := s.source.RequestProgress(ctx); err != nil && ctx.Err() == nil {
+		s.log.Debug("request progress of watch", "error", err)
+	}
+}
+
+func (s *session) apply(resp clientv3.WatchResponse) {
+	// The header's revision is the store's head, which in a catch-up is ahead of
+	// what was delivered.
+	position := int64(0)
+	if resp.IsProgressNotify() {
+		position = resp.Header.Revision
+	}
+	for _, event := range resp.Events {
+		position = max(position, event.Kv.ModRevision)
+		s.applyEvent(event)
+	}
+	s.queue.advance(position)
+}
+
+func (s *session) applyEvent(event *clientv3.Event) {
+	key, rev := string(event.Kv.Key), event.Kv.ModRevision
+	if event.Type == mvccpb.DELETE {
+		s.count(key, rev, -1)
+		s.queue.push(key, op{kind: opDelete, rev: rev}, rev)
+		return
+	}
+	if event.IsCreate() {
+		s.count(key, rev, +1)
+	}
+	s.lastPut.Store(&key)
+	s.queue.push(key, op{kind: opPut, value: event.Kv.Value, rev: rev}, rev)
+}
+
+func (s *session) count(key string, rev int64, more int) {
+	if span, split := s.table.count(s.relative(key), rev, more); split {
+		s.tasks.add(span)
+	}
+}
+
+// reach waits until every origin change up to rev was pushed and, if settled,
+// acknowledged by the peer.
+func (s *session) reach(ctx context.Context, rev int64, settled bool) error {
+	// Progress is asked for until it comes: an idle watch says nothing by itself.
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	watching := s.ownStream(ctx, "origin")
+	if s.queue.depth().position < rev {
+		s.requestProgress(watching)
+	}
+	for {
+		changed := s.queue.changes()
+		d := s.queue.depth()
+		if d.position >= rev && (!settled || d.checkpoint >= rev) {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ticker.C:
+			if d.position < rev {
+				s.requestProgress(watching)
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// watchPeer watches the mirror on the peer for deletes that this session did not
+// make: a lease revoked, keys removed by hand. Their ranges are mended.
+func (s *session) watchPeer(ctx context.Context) error {
+	ctx = s.ownStream(ctx, "peer")
+	watch := s.client.Watch(ctx, s.prefix, clientv3.WithPrefix(), clientv3.WithFilterPut(), clientv3.WithRev(s.found.revision+1))
+	for resp := range watch {
+		if err := resp.Err(); err != nil {
+			return fmt.Errorf("watch peer: %w", err)
+		}
+		for _, event := range resp.Events {
+			s.noticeDelete(string(event.Kv.Key), event.Kv.ModRevision)
+		}
+	}
+	return watchEnded(ctx, "peer")
+}
+
+func (s *session) noticeDelete(key string, rev int64) {
+	if s.queue.has(key) || s.deleted.has(rev) || !strings.HasPrefix(key, s.prefix) {
+		return
+	}
+	span, fresh := s.table.block(s.relative(key))
+	if !fresh {
+		return
+	}
+	s.meter.foreignDelete()
+	s.log.Warn("keys of the mirror were deleted on the peer, mending", "key", key, "peer_revision", rev)
+	s.tasks.add(span)
+}
+
+// revisions remembers the last of the peer's revisions in which this session
+// deleted keys.
+type revisions struct {
+	mu   sync.Mutex
+	ring [4096]int64
+	next int
+}
+
+func (r *revisions) add(rev int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ring[r.next%len(r.ring)] = rev
+	r.next++
+}
+
+func (r *revisions) has(rev int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, known := range r.ring[:min(r.next, len(r.ring))] {
+		if known == rev {
+			return true
+		}
+	}
+	return false
+}
+
+// probeEvery is how often both stores are asked whether they still are what they
+// were.
+const probeEvery = 5 * time.Second
+
+// probeAlways ends the session when a store was replaced or set back: a restored
+// etcd does not say so, and a watch from a revision that it has yet to reach
+// waits in silence.
+func (s *session) probeAlways(ctx context.Context) error {
+	m := *s.mirror // its own copy of both stores
+	for sleep(ctx, probeEvery) {
+		if err := s.probe(ctx, &m); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+func (s *session) probe(ctx context.Context, last *mirror) error {
+	ctx, cancel := context.WithTimeout(ctx, s.callTimeout())
+	defer cancel()
+	own, err := identify(ctx, s.source)
+	if err == nil {
+		err = compareStores("own etcd", &last.own, own)
+	} else if !errors.Is(err, errBroken) {
+		// An origin without quorum is what renewAlways is about.
+		s.log.Debug("probe own etcd", "error", err)
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	theirs, err := identify(ctx, s.client)
+	if err != nil {
+		return fmt.Errorf("probe peer: %w", err)
+	}
+	return compareStores("peer's etcd", &last.theirs, theirs)
+}
+
+// compareStores returns an error when now can't be a later state of last, and
+// otherwise moves last on.
+func compareStores(what string, last *store, now store) error {
+	switch {
+	case now.id != last.id:
+		return fmt.Errorf("%s is store %s and was %s: %w", what, now.id, last.id, errBroken)
+	case now.revision < last.revision:
+		return fmt.Errorf("%s is at revision %d and was at %d: %w", what, now.revision, last.revision, errBroken)
+	case now.term < last.term:
+		return fmt.Errorf("%s is in raft term %d and was in %d: %w", what, now.term, last.term, errBroken)
+	}
+	*last = now
+	return nil
+}
