@@ -81,14 +81,15 @@ func Run(ctx context.Context, c Config) (err error) {
 
 	report := newReport(c)
 	s := &story{config: c, regions: regions, report: report, calls: newCalls(regions[0])}
-	err = s.run(ctx)
-	if err := errors.Join(err, report.finish()); err != nil {
+	err = errors.Join(s.run(ctx), report.finish())
+	switch {
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		return errors.New("interrupted before the story's end")
+	case err == nil && !report.held():
+		return ErrNotHeld
+	default:
 		return err
 	}
-	if !report.held() {
-		return ErrNotHeld
-	}
-	return nil
 }
 
 // plan gives every region its name, its addresses and its directory; nothing is

@@ -2,8 +2,6 @@ package demo
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 )
@@ -39,9 +37,8 @@ func (s *story) invite() {
 			r.name, r.http, r.grpc, r.etcd, r.registrar.cmd.Process.Pid, r.backend.cmd.Process.Pid)
 	}
 	home, lost := s.home(), s.lost()
-	// Under `go run` the binary is a temporary one, which has no short name.
 	aether := s.config.Executable
-	if dir, _ := filepath.Split(aether); strings.HasPrefix(dir, os.TempDir()) {
+	if strings.Contains(aether, "go-build") { // what `go run` built, under a name that nobody types
 		aether = "go run ./cmd/aether"
 	}
 	s.report.say(`

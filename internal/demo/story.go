@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -76,7 +77,19 @@ func (s *story) done(name string, started time.Time, held bool, err error, detai
 		detail = err.Error()
 	}
 	s.report.add(name, took, held && err == nil, detail)
+	if err != nil && !errors.Is(err, context.Canceled) {
+		s.tellLogs()
+	}
 	return err
+}
+
+// tellLogs tells the last words of each registrar: their files go with the demo.
+func (s *story) tellLogs() {
+	for _, r := range s.regions {
+		if r.registrar != nil {
+			s.report.say("\nThe log of region %s ends with\n%s", r.name, tail(r.registrar.log, 10))
+		}
+	}
 }
 
 func (s *story) startRegions(ctx context.Context) error {
