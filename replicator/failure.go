@@ -7,7 +7,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	grpcstatus "google.golang.org/grpc/status"
 )
 
 var (
@@ -53,6 +53,11 @@ const (
 	denied
 )
 
+// String returns the verdict as the metric's label.
+func (v verdict) String() string {
+	return [...]string{"unknown_outcome", "no_space", "too_large", "lease_gone", "key_gone", "overloaded", "denied"}[v]
+}
+
 // judge sorts the error of a transaction by what is known of its outcome.
 func judge(err error) verdict {
 	switch {
@@ -75,7 +80,7 @@ func judge(err error) verdict {
 
 // tooLargeToSend reports whether the client's own gRPC limit refused a request.
 func tooLargeToSend(err error) bool {
-	s, ok := status.FromError(err)
+	s, ok := grpcstatus.FromError(err)
 	return ok && s.Code() == codes.ResourceExhausted && strings.Contains(s.Message(), "larger than max")
 }
 

@@ -40,10 +40,8 @@ type mirror struct {
 	client *clientv3.Client
 	status *status
 	meter  meter
-	// own and theirs are the stores of the origin and the peer; knownOwn and
-	// knownTheirs what they were when last seen.
-	own, theirs           store
-	knownOwn, knownTheirs store
+	// own and theirs are the stores of the origin and the peer.
+	own, theirs store
 }
 
 func (r *Replicator) mirror(peer Peer, lead Leadership) (*mirror, error) {

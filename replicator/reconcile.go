@@ -204,16 +204,21 @@ func (s *session) rebuild(ctx context.Context, p plan) error {
 			return err
 		}
 	}
-	return s.refill(ctx, []span{all}, s.rec.syncing, func(ctx context.Context) error {
-		head, err := s.head(ctx)
-		if err != nil {
-			return err
-		}
-		if err := s.reach(ctx, head, true); err != nil {
-			return err
-		}
-		return s.record(ctx)
-	})
+	settle, err := s.refill(ctx, []span{all}, s.rec.syncing)
+	if err != nil {
+		return err
+	}
+	if err := settle(); err != nil {
+		return err
+	}
+	head, err := s.head(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.reach(ctx, head, true); err != nil {
+		return err
+	}
+	return s.record(ctx)
 }
 
 // mendAlways fills ranges anew that lost their lease or keys, or grew too large.
@@ -244,7 +249,22 @@ func (s *session) mend(ctx context.Context, spans []span) error {
 	if err := s.forgetDead(ctx, spans); err != nil {
 		return err
 	}
-	return s.refill(ctx, spans, s.rec.write, s.rec.write)
+	settle, err := s.refill(ctx, spans, s.rec.write)
+	if err != nil {
+		return err
+	}
+	// A range that is to be mended again must not wait for itself, so what is
+	// left, to wait for the peer, goes on beside the next mending.
+	s.background.Go(func() error {
+		if err := settle(); err != nil {
+			return err
+		}
+		if err := s.rec.write(ctx); !isFull(err) {
+			return err
+		}
+		return nil // still recorded as incomplete: a successor looks once more
+	})
+	return nil
 }
 
 // forgetDead asks the peer which leases of some spans still exist.
@@ -271,40 +291,33 @@ func (s *session) forgetDead(ctx context.Context, spans []span) error {
 	return nil
 }
 
-// refill lays the keys of spans out over leases, compares both sides and sends
-// what differs. begin records the new layout, in which the ranges are incomplete,
-// before the first new lease is granted; finish records that they are complete,
-// after the peer has acknowledged everything. Between the two, when everything
-// was compared, refill returns for all but the whole prefix: the rest needs
-// nobody, and a range that is to be mended again must not wait for itself.
-func (s *session) refill(ctx context.Context, spans []span, begin, finish func(context.Context) error) error {
+// refill lays the keys of spans out over leases, compares both sides and enters
+// what differs into the queue. record is called with the new layout, in which the
+// ranges are incomplete, before the first new lease is granted. settle waits until
+// the peer has acknowledged everything; then the ranges are complete.
+func (s *session) refill(ctx context.Context, spans []span, record func(context.Context) error) (settle func() error, err error) {
 	number := s.fills.Add(1)
 	for _, in := range spans {
 		s.table.update(in, func(r *leaseRange) { r.blocked, r.incomplete = true, true })
 		if err := s.lay(ctx, in, number); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if err := s.grantLaid(ctx, spans, begin); err != nil {
-		return err
+	if err := s.grantLaid(ctx, spans, record); err != nil {
+		return nil, err
 	}
 	settled := &sync.WaitGroup{}
 	if err := s.fill(ctx, spans, settled); err != nil {
-		return err
+		return nil, err
 	}
-	done := func() error {
-		settled.Wait()
+	return func() error {
+		settled.Wait() // ends with the session at the latest
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		s.table.update(all, func(r *leaseRange) { r.incomplete = r.incomplete && r.fill != number })
-		return finish(ctx)
-	}
-	if spans[0] == all {
-		return done()
-	}
-	s.background.Go(done)
-	return nil
+		return nil
+	}, nil
 }
 
 // lay lays the origin's keys in a span out over ranges.

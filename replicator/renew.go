@@ -52,6 +52,9 @@ func (s *session) renewAlways(ctx context.Context) error {
 		case err == nil:
 			renewed = time.Now()
 			s.mendLeases(dead)
+			if err := s.ensureLive(ctx, dead); err != nil && !isFull(err) {
+				return err
+			}
 		case time.Since(renewed) > s.ttl()/2:
 			return fmt.Errorf("renew leases: %w", err)
 		case ctx.Err() == nil:
@@ -146,7 +149,8 @@ func (s *session) ensureLive(ctx context.Context, dead map[clientv3.LeaseID]bool
 	if s.liveLease != 0 && !dead[s.liveLease] && live.GetOriginStore() == s.own.id && live.GetLeaseTtl() == s.ttlSeconds() {
 		return nil
 	}
-	value, err := proto.Marshal(&mirrorv1.Live{OriginStore: s.own.id, LeaseTtl: s.ttlSeconds()})
+	live = &mirrorv1.Live{OriginStore: s.own.id, LeaseTtl: s.ttlSeconds()}
+	value, err := proto.Marshal(live)
 	if err != nil {
 		return fmt.Errorf("encode live key: %w", err)
 	}
@@ -169,7 +173,7 @@ func (s *session) ensureLive(ctx context.Context, dead map[clientv3.LeaseID]bool
 	case !resp.Succeeded:
 		return fmt.Errorf("write live key: %w", ErrFenced)
 	}
-	s.liveLease = granted.ID
+	s.liveLease, s.found.live = granted.ID, live
 	return nil
 }
 

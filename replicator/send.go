@@ -169,6 +169,7 @@ func (s *session) delivered(batch []*entry, rev int64) {
 		s.log.Info("peer has space again")
 	}
 	s.meter.sent(puts, deletes)
+	s.status.noteSent()
 	s.queue.acknowledge(batch)
 }
 

@@ -38,10 +38,10 @@ type session struct {
 	fills     atomic.Int64
 	// background is for what ends by itself; its failure ends the session.
 	background *errgroup.Group
-	sendMu    sync.Mutex
-	window    window
-	inFlight  int
-	lastSent  time.Time
+	sendMu     sync.Mutex
+	window     window
+	inFlight   int
+	lastSent   time.Time
 }
 
 func newSession(m *mirror, f found, held fence) *session {

@@ -87,3 +87,7 @@ func ParsePresence(key string) (o registry.Origin, node string, ok bool) {
 // RangeEnd returns the end, itself excluded, of the range of all keys that begin
 // with prefix. The prefix must end in "/".
 func RangeEnd(prefix string) string { return strings.TrimSuffix(prefix, "/") + "0" }
+
+// AcceptKey is, in the origin's own etcd, where an operator accepts that the held
+// mirror of region at peer is rebuilt.
+func AcceptKey(region, peer string) string { return Root + "accept/" + region + "/" + peer }
