@@ -179,24 +179,27 @@ func (p *registrar) endpoints(service string) []string {
 	return out
 }
 
-// state is what the registrar says of a region or, at /v1/peers, of a peer.
-func (p *registrar) state(path, name string) string {
+// standing is what a registrar says of a region or a peer.
+type standing struct {
+	Region    string `json:"region"`
+	State     string `json:"state"`
+	Endpoints int    `json:"endpoints"`
+	Age       string `json:"age"`
+	Leader    string `json:"leader"`
+}
+
+// standing asks at /v1/regions or /v1/peers; the zero value is for a name that is
+// not there.
+func (p *registrar) standing(path, name string) standing {
 	p.t.Helper()
-	type named struct {
-		Region string `json:"region"`
-		State  string `json:"state"`
-	}
-	var answer struct {
-		Regions []named `json:"regions"`
-		Peers   []named `json:"peers"`
-	}
+	var answer struct{ Regions, Peers []standing }
 	p.get(path, &answer)
 	for _, x := range append(answer.Regions, answer.Peers...) {
 		if x.Region == name {
-			return x.State
+			return x
 		}
 	}
-	return ""
+	return standing{}
 }
 
 func (p *registrar) get(path string, into any) {
@@ -224,7 +227,7 @@ func (p *registrar) awaitEndpoints(service string, want ...string) {
 
 func (p *registrar) awaitState(path, name, want string) {
 	p.t.Helper()
-	eventually(p.t, fmt.Sprintf("%s says that %s is %s", p.http, name, want), func() bool { return p.state(path, name) == want })
+	eventually(p.t, fmt.Sprintf("%s says that %s is %s", p.http, name, want), func() bool { return p.standing(path, name).State == want })
 }
 
 // result is how a command ended.

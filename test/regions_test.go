@@ -198,6 +198,36 @@ func TestRegionLostAndBack(t *testing.T) {
 	}
 }
 
+// TestLocalEtcdOutage: reads go on with the last known view, for longer than any
+// TTL, and say how old it is. Writes fail, and work again afterwards.
+func TestLocalEtcdOutage(t *testing.T) {
+	regions := fleet(t, "a", "b")
+	a, b := regions[0].registrar(t, "a1"), regions[1].registrar(t, "b1")
+	a.register("hello", "10.0.0.1", 1001)
+	b.register("hello", "10.0.0.1", 2001)
+	both := []string{"a/a1 10.0.0.1:1001", "b/b1 10.0.0.1:2001"}
+	b.awaitEndpoints("hello", both...)
+
+	regions[1].etcd.Kill()
+	b.awaitState("/v1/regions", "a", "stale")
+	eventually(t, "the view is older than the TTL and its margin", func() bool {
+		if got := b.endpoints("hello"); !slices.Equal(got, both) {
+			t.Fatalf("without its etcd b serves %v, want %v", got, both)
+		}
+		age, err := time.ParseDuration(b.standing("/v1/regions", "a").Age)
+		return err == nil && age > leaseTTL+3*time.Second
+	})
+	if r := aether(t, "register", "hello", "10.0.0.2", "--port", "http=1", "--registrar", b.grpc); r.code != 1 {
+		t.Errorf("register without etcd: exit code %d, %s; want 1", r.code, r.stderr)
+	}
+
+	regions[1].etcd.Restart()
+	b.awaitState("/v1/regions", "a", "live")
+	b.register("hello", "10.0.0.1", 2002)
+	b.awaitEndpoints("hello", "a/a1 10.0.0.1:1001", "b/b1 10.0.0.1:2002")
+	a.awaitEndpoints("hello", "a/a1 10.0.0.1:1001", "b/b1 10.0.0.1:2002")
+}
+
 // TestSilentPeerDelaysNobody starts with a peer whose connections hang.
 func TestSilentPeerDelaysNobody(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
