@@ -128,7 +128,7 @@ func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l listeners) (proc
 		return process{}, err
 	}
 	m, err := mirrors.New(mirrors.Config{
-		Region: c.Region, Source: store, Peers: peers, LeaseTTL: c.LeaseTTL, Log: log, Metrics: reg,
+		Origin: origin, Source: store, Peers: peers, LeaseTTL: c.LeaseTTL, Log: log, Metrics: reg,
 	})
 	if err != nil {
 		return process{}, err
