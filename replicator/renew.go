@@ -21,7 +21,7 @@ const (
 	// as gone, and its mirrors are no longer kept alive.
 	provenPerTTL = 3
 	// grantsInFlight leases are granted at a time.
-	grantsInFlight = 32
+	grantsInFlight = 128
 )
 
 // renewAlways keeps the leases alive, all in one round, as long as the origin

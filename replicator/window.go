@@ -3,7 +3,7 @@ package replicator
 import "time"
 
 const (
-	windowStart = 8
+	windowStart = 16
 	windowMin   = 2
 	windowMax   = 64
 	// windowSlack is how much longer than the shortest seen a batch may take

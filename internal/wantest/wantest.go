@@ -1,0 +1,90 @@
+// Package wantest gives tests slow and broken links: a TCP proxy that adds a
+// round trip's time, swallows all data in silence, or resets its connections.
+package wantest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Shopify/toxiproxy/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+)
+
+// Link is a proxy before one address.
+type Link struct {
+	tb    testing.TB
+	proxy *toxiproxy.Proxy
+}
+
+// New starts a link to upstream (host:port) with a round trip of rtt in addition
+// to the real one. It ends with the test.
+func New(tb testing.TB, upstream string, rtt time.Duration) *Link {
+	tb.Helper()
+	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
+	l := &Link{tb: tb, proxy: toxiproxy.NewProxy(server, "link", "127.0.0.1:0", upstream)}
+	if err := l.proxy.Start(); err != nil {
+		tb.Fatalf("start link to %s: %v", upstream, err)
+	}
+	tb.Cleanup(l.proxy.Stop)
+	if rtt > 0 {
+		// Half of it each way.
+		for _, stream := range []string{"upstream", "downstream"} {
+			l.add("latency", stream, fmt.Sprintf(`"latency":%d`, rtt.Milliseconds()/2))
+		}
+	}
+	return l
+}
+
+// Address is where the link listens, as host:port.
+func (l *Link) Address() string { return l.proxy.Listen }
+
+// Cut makes the link swallow everything, both ways, without a word: connections
+// stay open and new ones are accepted.
+func (l *Link) Cut() {
+	l.tb.Helper()
+	l.add("timeout", "upstream", `"timeout":0`)
+	l.add("timeout", "downstream", `"timeout":0`)
+}
+
+// Heal ends Cut. The connections that hung are closed, as a network's would be
+// that lost what was under way.
+func (l *Link) Heal() {
+	l.tb.Helper()
+	for _, stream := range []string{"upstream", "downstream"} {
+		if err := l.proxy.Toxics.RemoveToxic(context.Background(), "timeout-"+stream); err != nil {
+			l.tb.Fatalf("heal link: %v", err)
+		}
+	}
+}
+
+// Reset closes every connection and goes on listening.
+func (l *Link) Reset() {
+	l.tb.Helper()
+	l.proxy.Stop()
+	if err := l.proxy.Start(); err != nil {
+		l.tb.Fatalf("restart link: %v", err)
+	}
+}
+
+// Down refuses connections until Up.
+func (l *Link) Down() { l.proxy.Stop() }
+
+// Up ends Down.
+func (l *Link) Up() {
+	l.tb.Helper()
+	if err := l.proxy.Start(); err != nil {
+		l.tb.Fatalf("restart link: %v", err)
+	}
+}
+
+func (l *Link) add(kind, stream, attributes string) {
+	l.tb.Helper()
+	toxic := fmt.Sprintf(`{"name":%q,"type":%q,"stream":%q,"attributes":{%s}}`, kind+"-"+stream, kind, stream, attributes)
+	if _, err := l.proxy.Toxics.AddToxicJson(strings.NewReader(toxic)); err != nil {
+		l.tb.Fatalf("add %s to link: %v", kind, err)
+	}
+}
