@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -185,7 +186,7 @@ type standing struct {
 	State     string `json:"state"`
 	Endpoints int    `json:"endpoints"`
 	Age       string `json:"age"`
-	Leader    string `json:"leader"`
+	LastError string `json:"last_error"`
 }
 
 // standing asks at /v1/regions or /v1/peers; the zero value is for a name that is
@@ -215,6 +216,21 @@ func (p *registrar) get(path string, into any) {
 	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
 		p.t.Fatalf("GET %s: %s: %v", path, resp.Status, err)
 	}
+}
+
+// metrics is what Prometheus would read.
+func (p *registrar) metrics() string {
+	p.t.Helper()
+	resp, err := http.Get("http://" + p.http + "/metrics")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return string(b)
 }
 
 // awaitEndpoints waits until the registrar serves exactly these.
