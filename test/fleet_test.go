@@ -73,6 +73,14 @@ func (r *region) registrar(t *testing.T, cluster string, flags ...string) *regis
 
 func startRegistrar(t *testing.T, args ...string) *registrar {
 	t.Helper()
+	p := newRegistrar(t, args...)
+	p.start()
+	return p
+}
+
+// newRegistrar returns one that is not started, with addresses of its own.
+func newRegistrar(t *testing.T, args ...string) *registrar {
+	t.Helper()
 	p := &registrar{
 		t: t, grpc: etcdtest.FreeAddress(t), http: etcdtest.FreeAddress(t),
 		log: filepath.Join(t.TempDir(), "registrar.log"),
@@ -85,12 +93,25 @@ func startRegistrar(t *testing.T, args ...string) *registrar {
 			t.Logf("aether %s\n%s", strings.Join(p.args, " "), log)
 		}
 	})
-	p.start()
 	return p
 }
 
 // start runs the process, again if it ended, and waits until it is ready.
 func (p *registrar) start() {
+	p.t.Helper()
+	p.launch()
+	eventually(p.t, "the registrar is ready", func() bool {
+		resp, err := http.Get("http://" + p.http + "/readyz")
+		if err != nil {
+			return false
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	})
+}
+
+// launch runs the process.
+func (p *registrar) launch() {
 	p.t.Helper()
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -102,14 +123,6 @@ func (p *registrar) start() {
 	if err := p.cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
-	eventually(p.t, "the registrar is ready", func() bool {
-		resp, err := http.Get("http://" + p.http + "/readyz")
-		if err != nil {
-			return false
-		}
-		_ = resp.Body.Close()
-		return resp.StatusCode == http.StatusOK
-	})
 }
 
 // kill ends the process as kill -9 does.

@@ -136,8 +136,8 @@ var rules = []rule{
 		why:     "nothing depends on a command",
 	},
 	{
-		imports: []string{module + "internal/registrar", module + "internal/demo", module + "internal/config", module + "internal/embeddedetcd"},
-		only:    []string{"cmd", "internal/demo", "internal/config", "internal/embeddedetcd", "internal/registrar"},
+		imports: []string{module + "internal/registrar", module + "internal/demo", module + "internal/config", module + "internal/embeddedetcd", module + "internal/mirrors"},
+		only:    []string{"cmd", "internal/demo", "internal/config", "internal/embeddedetcd", "internal/registrar", "internal/mirrors"},
 		tests:   true,
 		why:     "only commands join services",
 	},
