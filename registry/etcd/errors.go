@@ -22,24 +22,15 @@ func translate(doing string, client *clientv3.Client, err error) error {
 	if _, ok := errors.AsType[*registry.Error](err); ok {
 		return err
 	}
-	at := strings.Join(client.Endpoints(), ",")
-	switch kind := kindOf(err); kind {
-	case registry.Invalid:
-		return registry.Errorf(kind, "%s: etcd at %s: %w: send less at once", doing, at, err)
-	case registry.Denied:
-		return registry.Errorf(kind, "%s: etcd at %s: %w: give its user the permission, or check its credentials", doing, at, err)
-	case registry.Unavailable:
-		return registry.Errorf(kind, "%s: etcd at %s is not available: %w", doing, at, err)
-	default:
-		return registry.Errorf(kind, "%s: etcd at %s: %w", doing, at, err)
-	}
+	return registry.Errorf(kindOf(err), "%s: etcd at %s: %w%s", doing, strings.Join(client.Endpoints(), ","), err, advice(err))
 }
 
+// kindOf sorts the errors of etcd's client.
 func kindOf(err error) registry.Kind {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, clientv3.ErrNoAvailableEndpoints):
 		return registry.Unavailable
-	case errors.Is(err, rpctypes.ErrRequestTooLarge), errors.Is(err, rpctypes.ErrTooManyOps):
+	case errors.Is(err, rpctypes.ErrRequestTooLarge):
 		return registry.Invalid
 	case errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrUserEmpty):
 		return registry.Denied
@@ -53,6 +44,24 @@ func kindOf(err error) registry.Kind {
 		return registry.Denied
 	default:
 		return registry.Internal
+	}
+}
+
+// advice says what to do about err, where etcd's own text does not.
+func advice(err error) string {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return ": it did not answer in time; retry once it does"
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return ": compact and defragment it, then disarm the alarm"
+	case errors.Is(err, rpctypes.ErrTooManyOps):
+		return ": start it with --max-txn-ops of 128 or more"
+	case errors.Is(err, rpctypes.ErrRequestTooLarge):
+		return ": send less at once, or start it with --max-request-bytes of 1.5 MiB or more"
+	case kindOf(err) == registry.Denied:
+		return ": give its user the permission, or check its credentials"
+	default:
+		return ""
 	}
 }
 

@@ -22,8 +22,12 @@ const (
 	maxBackoff = 3 * time.Second
 )
 
-// errRestored: the store is not the one that was followed so far.
-var errRestored = errors.New("etcd was restored or replaced")
+var (
+	// errRestored: the store is not the one that was followed so far.
+	errRestored = errors.New("etcd was restored or replaced")
+	// errStalled: etcd answers, but the watch does not tell what happens.
+	errStalled = errors.New("the watch is silent though etcd moves on")
+)
 
 // sink is told what a follower sees, by one goroutine at a time. An error ends
 // the follower, which returns it.
@@ -67,6 +71,8 @@ type follower struct {
 	term  uint64
 	// pending proofs await that the watch has caught up with them.
 	pending []proof
+	// silent counts the proofs since the watch was last heard.
+	silent int
 	// begun: a snapshot has been told, whole.
 	begun   bool
 	backoff time.Duration
@@ -137,7 +143,7 @@ func (f *follower) pause(ctx context.Context) error {
 // that a store that does not answer voids nothing.
 func (f *follower) snapshot(ctx context.Context) error {
 	reset := false
-	m, err := pages(ctx, f.client, f.span, f.timeout, func(kvs []*mvccpb.KeyValue) error {
+	rev, err := pages(ctx, f.client, f.span, f.timeout, func(kvs []*mvccpb.KeyValue) error {
 		if !reset {
 			reset = true
 			if err := f.sink.reset(); err != nil {
@@ -149,23 +155,47 @@ func (f *follower) snapshot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f.seen.Store(m.revision)
+	f.seen.Store(rev)
 	f.begun = true
-	return stop(f.sink.synced(m.revision))
+	return stop(f.sink.synced(rev))
 }
 
-// watch tells what happens after seen. It has a connection of its own to the
-// watch service, so that progress asked for is this watch's alone.
+// watch tells what happens after seen. Where etcd does not confirm the watch in
+// time it tries again at once, as often as there are endpoints: the client takes
+// them in turns, and one that hangs must not hold the watch.
 func (f *follower) watch(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	for range f.client.Endpoints() {
+		if opened, err := f.watchOnce(ctx); opened {
+			return err
+		}
+	}
+	return errStalled
+}
+
+// watchOnce reports whether the watch was opened, and if so what ended it. The
+// watch has a stream of its own, so that progress asked for is this watch's.
+func (f *follower) watchOnce(ctx context.Context) (opened bool, err error) {
 	w := clientv3.NewWatcher(f.client)
 	defer w.Close()
-	g, ctx := errgroup.WithContext(clientv3.WithRequireLeader(ctx))
-	responses := w.Watch(ctx, f.span.begin, clientv3.WithRange(f.span.end), clientv3.WithRev(f.seen.Load()+1))
+	responses, opened := f.open(ctx, w)
+	if !opened {
+		return false, nil
+	}
 	proofs := make(chan proof)
-	f.pending = nil
+	f.pending, f.silent = nil, 0
+	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return f.proveAgain(ctx, w, proofs) })
 	g.Go(func() error { return f.consume(ctx, responses, proofs) })
-	return g.Wait()
+	return true, g.Wait()
+}
+
+func (f *follower) open(ctx context.Context, w clientv3.Watcher) (clientv3.WatchChan, bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	late := time.AfterFunc(f.timeout, cancel)
+	responses := w.Watch(ctx, f.span.begin, clientv3.WithRange(f.span.end), clientv3.WithRev(f.seen.Load()+1))
+	return responses, late.Stop()
 }
 
 func (f *follower) consume(ctx context.Context, responses clientv3.WatchChan, proofs <-chan proof) error {
@@ -177,7 +207,9 @@ func (f *follower) consume(ctx context.Context, responses clientv3.WatchChan, pr
 			if err := f.check(p); err != nil {
 				return err
 			}
-			f.await(p)
+			if err := f.meet(p); err != nil {
+				return err
+			}
 		case resp, ok := <-responses:
 			if !ok {
 				return fmt.Errorf("watch %s: %w", f.span.begin, errors.Join(ctx.Err(), errors.New("etcd closed the stream")))
@@ -190,6 +222,7 @@ func (f *follower) consume(ctx context.Context, responses clientv3.WatchChan, pr
 }
 
 func (f *follower) response(resp clientv3.WatchResponse) error {
+	f.silent = 0
 	if err := resp.Err(); err != nil {
 		return fmt.Errorf("watch %s: %w", f.span.begin, err)
 	}

@@ -26,7 +26,7 @@ func (s *Store) List(ctx context.Context, q registry.Query) (registry.Snapshot, 
 
 func (s *Store) list(ctx context.Context, q registry.Query) (registry.Snapshot, error) {
 	var out []registry.Endpoint
-	header, err := pages(ctx, s.client, s.span(), s.timeout, func(kvs []*mvccpb.KeyValue) error {
+	rev, err := pages(ctx, s.client, s.span(), s.timeout, func(kvs []*mvccpb.KeyValue) error {
 		for _, kv := range kvs {
 			if e, ok := s.wanted(q, kv); ok {
 				out = append(out, e)
@@ -38,7 +38,7 @@ func (s *Store) list(ctx context.Context, q registry.Query) (registry.Snapshot, 
 		return registry.Snapshot{}, err
 	}
 	slices.SortFunc(out, func(a, b registry.Endpoint) int { return a.Key.Compare(b.Key) })
-	return registry.Snapshot{Endpoints: out, Revision: revision(header.revision)}, nil
+	return registry.Snapshot{Endpoints: out, Revision: revision(rev)}, nil
 }
 
 // wanted decodes kv if q asks for it.
@@ -57,29 +57,24 @@ func (s *Store) span() span {
 	return span{s.OwnPrefix(), keyspace.RangeEnd(s.OwnPrefix())}
 }
 
-// mark is what the first page of a list says of the store.
-type mark struct {
-	revision int64
-	term     uint64
-}
-
 // pages reads a range page by page, all at the revision of the first, which is
-// linearizable. A compaction past that revision ends it with ErrCompacted.
-func pages(ctx context.Context, client *clientv3.Client, r span, timeout time.Duration, fn func([]*mvccpb.KeyValue) error) (mark, error) {
-	var m mark
+// linearizable, and returns that revision. A compaction past it ends the list
+// with ErrCompacted.
+func pages(ctx context.Context, client *clientv3.Client, r span, timeout time.Duration, fn func([]*mvccpb.KeyValue) error) (int64, error) {
+	var rev int64
 	for key := r.begin; ; {
-		resp, err := page(ctx, client, key, r.end, m.revision, timeout)
+		resp, err := page(ctx, client, key, r.end, rev, timeout)
 		if err != nil {
-			return mark{}, err
+			return 0, err
 		}
-		if m.revision == 0 {
-			m = mark{resp.Header.Revision, resp.Header.RaftTerm}
+		if rev == 0 {
+			rev = resp.Header.Revision
 		}
 		if err := fn(resp.Kvs); err != nil {
-			return mark{}, err
+			return 0, err
 		}
 		if !resp.More || len(resp.Kvs) == 0 {
-			return m, nil
+			return rev, nil
 		}
 		key = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
 	}

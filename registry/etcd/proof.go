@@ -14,6 +14,9 @@ const (
 	proofInterval = 500 * time.Millisecond
 	// maxPending bounds the proofs that a watch which lags has not met yet.
 	maxPending = 16
+	// maxSilent is how many proofs a watch may leave without a word before it is
+	// given up and opened anew, perhaps at another member.
+	maxSilent = 4
 )
 
 // proof is the answer to a linearizable read: at the time at, the store's head
@@ -72,14 +75,23 @@ func (f *follower) proveAgain(ctx context.Context, w clientv3.Watcher, proofs ch
 }
 
 // request hands p over, then asks for progress, in this order: the answer must
-// find p waiting.
+// find p waiting. A watch that has seen the head already need not be asked, and
+// would not answer: etcd is silent about progress below a watch's first revision.
 func (f *follower) request(ctx context.Context, w clientv3.Watcher, p proof, proofs chan<- proof) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case proofs <- p:
 	}
-	return w.RequestProgress(ctx)
+	if p.revision <= f.seen.Load() {
+		return nil
+	}
+	call, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	if err := w.RequestProgress(call); call.Err() == nil || ctx.Err() != nil {
+		return err
+	}
+	return errStalled
 }
 
 func (f *follower) logProof(err error) {
@@ -100,12 +112,20 @@ func (f *follower) check(p proof) error {
 	return nil
 }
 
-// await keeps p until the watch has seen its revision. Where many wait, the
-// older are kept: they are met first.
-func (f *follower) await(p proof) {
+// meet tells p if the watch has seen its revision, and otherwise keeps it until
+// then. Where many wait, the older are kept: they are met first.
+func (f *follower) meet(p proof) error {
+	if seen := f.seen.Load(); p.revision <= seen {
+		f.pending = f.pending[:0]
+		return f.current(seen, p.at)
+	}
+	if f.silent++; f.silent > maxSilent {
+		return errStalled
+	}
 	if len(f.pending) < maxPending {
 		f.pending = append(f.pending, p)
 	}
+	return nil
 }
 
 // progress: the watch has told everything up to rev. It tells the newest proof
@@ -121,6 +141,10 @@ func (f *follower) progress(rev int64) error {
 	}
 	at := f.pending[met-1].at
 	f.pending = append(f.pending[:0], f.pending[met:]...)
+	return f.current(rev, at)
+}
+
+func (f *follower) current(rev int64, at time.Time) error {
 	f.backoff = 0
 	return stop(f.sink.current(rev, at))
 }

@@ -1,7 +1,6 @@
 package etcd_test
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -22,11 +21,7 @@ import (
 	"github.com/aether-federation/aether/registry/wire"
 )
 
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"),
-	)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var own = registry.Origin{Region: "a", Cluster: "c1"}
 
@@ -315,38 +310,5 @@ func TestTimeToLive(t *testing.T) {
 	}
 	if _, _, err := etcd.TimeToLive(t.Context(), client, int64(lease.ID)); registry.KindOf(err) != registry.NotFound {
 		t.Errorf("revoked: %v", err)
-	}
-}
-
-// A watcher goes on where it was when etcd comes back.
-func TestWatchSurvivesRestart(t *testing.T) {
-	server := etcdtest.Start(t)
-	s := newStore(t, etcd.Config{Client: server.Client(t)})
-	e := endpoint("api", "10.0.0.1")
-	register(t, s, e)
-	events := make(chan registry.Event)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() {
-		done <- s.Watch(ctx, registry.Query{}, func(e registry.Event) error {
-			select {
-			case events <- e:
-			case <-ctx.Done():
-			}
-			return ctx.Err()
-		})
-	}()
-	for e := <-events; e.Kind != registry.Synced; e = <-events {
-		t.Log(e.Kind)
-	}
-	server.Restart()
-	e.Weight = 9
-	register(t, s, e)
-	if got := <-events; got.Kind != registry.Put || !got.Endpoint.Equal(e) {
-		t.Errorf("got %+v", got)
-	}
-	cancel()
-	if err := <-done; err != context.Canceled {
-		t.Error(err)
 	}
 }
