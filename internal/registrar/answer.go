@@ -36,7 +36,7 @@ func listAnswer(s Snapshot, ages map[string]time.Duration) *registryv1.ListRespo
 
 // age is told to the millisecond; zero is left out.
 func age(d time.Duration) *durationpb.Duration {
-	if d = d.Round(time.Millisecond); d == 0 {
+	if d = d.Round(time.Millisecond); d <= 0 {
 		return nil
 	}
 	return durationpb.New(d)
@@ -70,7 +70,10 @@ func regionsAnswer(regions []RegionStatus) *registryv1.ListRegionsResponse {
 	for _, r := range regions {
 		m := &registryv1.Region{
 			Region: r.Region, State: string(r.State), Endpoints: uint32(r.Endpoints),
-			Age: durationpb.New(r.Age.Round(time.Millisecond)), Reason: r.Reason,
+			Reason: r.Reason,
+		}
+		if r.Age >= 0 {
+			m.Age = durationpb.New(r.Age.Round(time.Millisecond))
 		}
 		if r.Revision != 0 {
 			m.Revision = strconv.FormatInt(r.Revision, 10)

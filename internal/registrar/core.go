@@ -94,7 +94,7 @@ func (c *core) take(u Update, now time.Time) {
 // finish makes the load that has ended what the local etcd holds: what differs
 // from what is shown becomes pending.
 func (c *core) finish(now time.Time) {
-	l := c.loading
+	l, first := c.loading, !c.loaded
 	c.loading, c.loaded = nil, true
 	for _, r := range c.regions {
 		clear(r.pending)
@@ -117,19 +117,10 @@ func (c *core) finish(now time.Time) {
 		c.region(origin)
 	}
 	for _, r := range c.regions {
-		c.reload(r, l.mirrors[r.name], now)
-	}
-}
-
-// reload replaces what is known of a mirror's keys.
-func (c *core) reload(r *region, mirror []MirrorChange, now time.Time) {
-	live := r.facts.live
-	r.facts.mirrored, r.facts.complete, r.facts.live = false, false, false
-	for _, m := range mirror {
-		r.mirror(m, now)
-	}
-	if live && !r.facts.live {
-		r.facts.lose(now)
+		r.reload(l.mirrors[r.name], now)
+		if first {
+			r.facts.returned = time.Time{} // there was no life before
+		}
 	}
 }
 
@@ -257,7 +248,7 @@ type RegionStatus struct {
 	// Endpoints that are served.
 	Endpoints int
 	// Age since the last proof that the origin lives; for the own region, that
-	// its etcd answers.
+	// its etcd answers. Negative: there has been none.
 	Age time.Duration
 	// Revision of the origin that the mirror here has reached; 0: none.
 	Revision int64
@@ -289,7 +280,7 @@ func (c *core) age(r *region, now time.Time) time.Duration {
 	case r.own:
 		return now.Sub(c.proven)
 	case !r.facts.lease.known():
-		return 0
+		return -1
 	default:
 		return max(0, now.Sub(r.facts.lease.renewed()))
 	}

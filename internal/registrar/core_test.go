@@ -328,10 +328,45 @@ func TestCompleteWithoutLiveStaysLapsed(t *testing.T) {
 	s := newScript(t)
 	s.load(Update{Endpoints: puts("b", 0, 3), Mirrors: []MirrorChange{mirrorState(true)}})
 	s.want(Lapsed, 0)
-	s.apply(mirrors(liveOn(1)))
-	s.want(Lapsed, 0)
-	s.once("a reading", func() { s.read(1, testTTL) })
+	s.during("the return", func() {
+		s.apply(mirrors(liveOn(1)))
+		s.read(1, testTTL)
+	})
+	s.want(Syncing, 0)
+	s.once("the state", func() { s.apply(mirrors(mirrorState(true))) })
 	s.want(Live, 3)
+}
+
+// TestReturnBeforeItsState is an origin that renews its live key before it says
+// that the mirror, which ran out, is to be filled.
+func TestReturnBeforeItsState(t *testing.T) {
+	s := shownScript(t)
+	s.pass(testTTL + time.Second)
+	s.apply(Update{Endpoints: deletes("b", 0, 4), Mirrors: []MirrorChange{liveGone}})
+	s.during("the return to a part of what was", func() {
+		s.apply(mirrors(liveOn(2)))
+		s.read(2, testTTL)
+		s.want(Syncing, 0)
+		s.apply(mirrors(mirrorState(false)))
+		s.apply(Update{Endpoints: puts("b", 0, 10)})
+	})
+	s.once("completion", func() { s.apply(mirrors(mirrorState(true))) })
+	s.want(Live, 10)
+}
+
+// TestReturnWithNothingToSay is an origin of which only the live key was lost.
+func TestReturnWithNothingToSay(t *testing.T) {
+	s := shownScript(t)
+	s.pass(testTTL + time.Second)
+	s.apply(mirrors(liveGone))
+	s.want(Lapsed, 0)
+	s.once("a TTL of life", func() {
+		s.apply(mirrors(liveOn(2)))
+		s.read(2, testTTL)
+		s.pass(testTTL)
+		s.read(2, testTTL)
+	})
+	s.want(Live, 10)
 }
 
 func TestRevokedLeaseIsGivenItsTime(t *testing.T) {
@@ -343,8 +378,11 @@ func TestRevokedLeaseIsGivenItsTime(t *testing.T) {
 	})
 	s.want(Stale, 10)
 	s.during("its repair", func() {
-		s.apply(Update{Endpoints: puts("b", 0, 10), Mirrors: []MirrorChange{liveOn(2)}})
+		s.apply(mirrors(liveOn(2)))
 		s.read(2, testTTL)
+		s.apply(mirrors(mirrorState(false)))
+		s.apply(Update{Endpoints: puts("b", 0, 10)})
+		s.apply(mirrors(mirrorState(true)))
 	})
 	s.want(Live, 10)
 

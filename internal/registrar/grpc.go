@@ -40,7 +40,7 @@ func newGRPC(cfg Config, s *service, h *health.Server) *grpc.Server {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingIdle, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingMin, PermitWithoutStream: true}),
 		grpc.ChainUnaryInterceptor(logUnary(cfg.Log)),
-		grpc.ChainStreamInterceptor(logStream(cfg.Log)),
+		grpc.ChainStreamInterceptor(logStream(cfg.Log), endHealth(s.stopContext)),
 	}
 	if cfg.TLS != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(cfg.TLS)))
@@ -69,6 +69,28 @@ func logStream(log *slog.Logger) grpc.StreamServerInterceptor {
 		return grpcerr.ToStatus(err)
 	}
 }
+
+// endHealth ends watches of the server's health when stop does: a client that
+// watches would otherwise hold up an orderly stop. Other streams end themselves.
+func endHealth(stop context.Context) grpc.StreamServerInterceptor {
+	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		if info.FullMethod != healthv1.Health_Watch_FullMethodName {
+			return handler(srv, stream)
+		}
+		ctx, cancel := context.WithCancel(stream.Context())
+		defer cancel()
+		defer context.AfterFunc(stop, cancel)()
+		return handler(srv, boundStream{stream, ctx})
+	}
+}
+
+// boundStream is a stream that ends with ctx.
+type boundStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s boundStream) Context() context.Context { return s.ctx }
 
 func logCall(ctx context.Context, log *slog.Logger, method string, start time.Time, err error) {
 	if !log.Enabled(ctx, slog.LevelDebug) {

@@ -56,15 +56,6 @@ func (ix index) set(service string, endpoints []*registry.Endpoint) {
 	ix[service] = slices.Clip(endpoints)
 }
 
-// get returns the shown endpoint of a key, nil if there is none.
-func (ix index) get(key registry.Key) *registry.Endpoint {
-	endpoints := ix[key.Service]
-	if n, found := slices.BinarySearchFunc(endpoints, key, compareKey); found {
-		return endpoints[n]
-	}
-	return nil
-}
-
 func compareKey(e *registry.Endpoint, key registry.Key) int { return e.Key.Compare(key) }
 
 func compareChanges(a, b change) int { return a.endpoint.Key.Compare(b.endpoint.Key) }

@@ -52,6 +52,16 @@ type facts struct {
 	lease lease
 	// lost is when live or its lease was first seen missing.
 	lost time.Time
+	// returned is when live came, if the origin has not written its state since:
+	// it may then be complete from a former life.
+	returned time.Time
+}
+
+// doubtful reports whether the state may be of a former life. An origin that
+// lost its leases says so as soon as it is back; one that has not by the end of
+// a lease has nothing to say.
+func (f facts) doubtful(now time.Time) bool {
+	return !f.returned.IsZero() && (f.lease.granted == 0 || now.Sub(f.returned) < f.lease.granted)
 }
 
 // verdict is what follows for a region.
@@ -77,7 +87,7 @@ func judge(f facts, current bool, now time.Time) verdict {
 		return lost(f, now)
 	case f.lease.overdue(now):
 		return verdict{state: Lapsed, hold: true, cause: LeaseOverdue, reason: "the origin's lease has run out"}
-	case !f.complete:
+	case !f.complete || f.doubtful(now):
 		return resyncing(f)
 	case f.lease.atRisk(now):
 		return unproven(f, now)
@@ -113,6 +123,9 @@ func resyncing(f facts) verdict {
 	v := verdict{state: Syncing, visible: f.shown, hold: true, reason: "the mirror is being filled"}
 	if f.shown {
 		v.reason = "the mirror is being filled again; the last complete view is served"
+	}
+	if f.complete {
+		v.reason = "the origin is back and has not said yet that its mirror is complete"
 	}
 	return v
 }

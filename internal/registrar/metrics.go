@@ -112,7 +112,9 @@ func (c *viewCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.streams, float64(streams))
 	for _, r := range view.Regions() {
 		gauge(c.endpoints, float64(r.Endpoints), r.Region)
-		gauge(c.age, r.Age.Seconds(), r.Region)
+		if r.Age >= 0 {
+			gauge(c.age, r.Age.Seconds(), r.Region)
+		}
 		for _, state := range States() {
 			value := 0.0
 			if state == r.State {

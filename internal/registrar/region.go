@@ -38,16 +38,38 @@ func (r *region) mirror(c MirrorChange, now time.Time) {
 	case c.Leaf == LeafState:
 		r.facts.mirrored = !c.Deleted
 		r.facts.complete = c.Complete && !c.Deleted
+		r.facts.returned = time.Time{}
 		r.checkpoint = c.Checkpoint
 	case c.Leaf == LeafLive && c.Deleted:
 		r.facts.live = false
 		r.facts.lose(now)
 	case c.Leaf == LeafLive:
+		if !r.facts.live {
+			r.facts.returned = now
+		}
 		r.facts.live = true
 		r.facts.lease = r.facts.lease.moved(c.Lease)
 		if !r.facts.lease.gone {
 			r.facts.lost = time.Time{}
 		}
+	}
+}
+
+// reload replaces what is known of the mirror's own keys. Whether its state was
+// written since the origin returned cannot be told from a load.
+func (r *region) reload(mirror []MirrorChange, now time.Time) {
+	live, returned := r.facts.live, r.facts.returned
+	r.facts.mirrored, r.facts.complete, r.facts.live = false, false, false
+	for _, m := range mirror {
+		r.mirror(m, now)
+	}
+	switch {
+	case live && r.facts.live:
+		r.facts.returned = returned
+	case live:
+		r.facts.lose(now)
+	case r.facts.live:
+		r.facts.returned = now
 	}
 }
 

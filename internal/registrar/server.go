@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -53,6 +54,7 @@ func New(cfg Config) (*Server, error) {
 		ReadTimeout:       bodyTimeout,
 		IdleTimeout:       idleTimeout,
 		TLSConfig:         cfg.TLS,
+		ErrorLog:          slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
 	}
 	return s, nil
 }

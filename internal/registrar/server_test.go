@@ -263,3 +263,17 @@ type somePeers struct{}
 func (somePeers) Peers(context.Context) ([]*registryv1.Peer, error) {
 	return []*registryv1.Peer{{Region: "b", State: "live", Leader: "r-1", Lag: durationOf(80 * time.Millisecond), Leases: 200, Keys: 20000}}, nil
 }
+
+func TestIdleEtcdIsNotTakenForBlind(t *testing.T) {
+	n := start(t, etcdtest.Start(t), origin, func(c *registrar.Config) { c.BlindAfter = time.Second }).ready()
+	// Were the feed taken for blind, the age would grow past a second.
+	var last time.Duration
+	began := time.Now()
+	eventually(t, "two seconds have passed", func() bool {
+		last = max(last, n.state("a").GetAge().AsDuration())
+		return time.Since(began) > 2*time.Second
+	})
+	if last > 0 {
+		t.Errorf("the own region was %v old while its etcd was idle", last)
+	}
+}

@@ -227,6 +227,12 @@ func (f *fan) publish(changes []change, rev registry.Revision) {
 	if f.scoped == 0 {
 		return
 	}
+	if len(changes) == 1 { // by far the most versions
+		for s := range f.byService[changes[0].endpoint.Service] {
+			f.push(s, [][]change{changes}, rev)
+		}
+		return
+	}
 	concerned := map[*subscription][][]change{}
 	for batch := range byService(changes) {
 		for s := range f.byService[batch[0].endpoint.Service] {

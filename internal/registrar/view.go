@@ -130,16 +130,22 @@ func (v *View) watchLeases(ctx context.Context) error {
 		case <-tick.C:
 		case <-v.kick:
 		}
+		loaded := v.isLoaded()
 		v.readLeases(ctx)
 		v.mu.Lock()
 		notes := v.advance(v.core.settle(time.Now()))
-		loaded := v.core.loaded
 		v.mu.Unlock()
 		v.tell(notes)
 		if loaded {
 			v.once.Do(func() { close(v.ready) })
 		}
 	}
+}
+
+func (v *View) isLoaded() bool {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.core.loaded
 }
 
 // due is a lease to read.
@@ -196,7 +202,8 @@ func (v *View) readLease(ctx context.Context, d due) {
 	v.tell(notes)
 }
 
-// Ready is closed once the view has been loaded and the regions in it judged.
+// Ready is closed once the view has been loaded and the lease of each region in
+// it has been asked for, so that what is served from then on is all there is.
 func (v *View) Ready() <-chan struct{} { return v.ready }
 
 // isReady reports whether Ready is closed.

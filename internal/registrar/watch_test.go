@@ -174,11 +174,15 @@ func TestStopEndsStreamsAndHealth(t *testing.T) {
 		})
 	}()
 	<-synced
+	watching, err := health.Watch(t.Context(), &healthv1.HealthCheckRequest{})
+	fatal(t, err)
+	_, err = watching.Recv()
+	fatal(t, err)
 	n.stop()
 	if err := <-ended; registry.KindOf(err) != registry.Unavailable {
 		t.Errorf("the watch ended with %v", err)
 	}
-	err := <-n.stopped
+	err = <-n.stopped
 	n.stopped <- err
 	if err != nil {
 		t.Errorf("the registrar ended with %v", err)

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/protobuf/proto"
 )
 
 const (
@@ -100,7 +101,7 @@ func (r *Registry) Register(ctx context.Context, endpoints []registry.Endpoint) 
 	}
 	answer, err := r.client.Register(ctx, req)
 	if err != nil {
-		return "", fail(ctx, "register", err)
+		return "", refuse(ctx, "register", req, err)
 	}
 	return registry.Revision(answer.GetRevision()), nil
 }
@@ -119,7 +120,7 @@ func (r *Registry) Unregister(ctx context.Context, claims []registry.Claim) (int
 	}
 	answer, err := r.client.Unregister(ctx, req)
 	if err != nil {
-		return 0, "", fail(ctx, "unregister", err)
+		return 0, "", refuse(ctx, "unregister", req, err)
 	}
 	return int(answer.GetRemoved()), registry.Revision(answer.GetRevision()), nil
 }
@@ -130,6 +131,14 @@ func tooMany(n int) error {
 
 func noAddress(i int) error {
 	return registry.Invalidf(fmt.Sprintf("endpoints[%d].ip", i), "is empty: give an IPv4 or IPv6 address")
+}
+
+// refuse is fail for a request that may be what could not be sent.
+func refuse(ctx context.Context, call string, req proto.Message, err error) error {
+	if _, marshalErr := proto.Marshal(req); marshalErr != nil {
+		return registry.Invalidf("endpoints", "encode request: %w", marshalErr)
+	}
+	return fail(ctx, call, err)
 }
 
 // fail returns err of a call as a registry's error; when ctx has ended, ctx's.
