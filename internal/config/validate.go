@@ -96,8 +96,8 @@ func (c Registrar) validatePeers() error {
 	if len(entries) == 0 {
 		return nil
 	}
-	if c.Region == Local || c.ClusterName == Local {
-		return errors.New("--region and --cluster-name are needed with peers: local cannot be told from another region's local")
+	if c.Region == Local {
+		return errors.New("--region is needed with peers: a region named local cannot be told from another's")
 	}
 	if _, err := replicator.ParsePeers(entries, c.Region); err != nil {
 		return flagged("peer-etcd", err)

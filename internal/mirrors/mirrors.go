@@ -21,9 +21,13 @@ import (
 	"github.com/aether-federation/aether/replicator"
 )
 
-// electionShare of the lease TTL is an election's TTL, so that a successor has
-// most of the time to take the mirror over.
-const electionShare = 3
+const (
+	// electionShare of the lease TTL is an election's TTL, so that a successor has
+	// most of the time to take the mirror over.
+	electionShare = 3
+	// maxElectionTTL bounds for how long nobody mirrors after a leader's death.
+	maxElectionTTL = 10 * time.Second
+)
 
 // Config says what is mirrored where.
 type Config struct {
@@ -92,7 +96,7 @@ func (m *Mirrors) attend(ctx context.Context, peer replicator.Peer) error {
 	c := election.Config{
 		Client: m.cfg.Source.Client(),
 		Prefix: keyspace.MirrorElectionPrefix(m.cfg.Origin.Region, peer.Region),
-		TTL:    m.cfg.LeaseTTL / electionShare,
+		TTL:    min(m.cfg.LeaseTTL/electionShare, maxElectionTTL),
 		Value:  value,
 		Log:    m.cfg.Log.With("component", "election", "region", m.cfg.Origin.Region, "peer", peer.Region),
 	}
