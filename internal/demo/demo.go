@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 )
 
@@ -73,9 +74,7 @@ func Run(ctx context.Context, c Config) (err error) {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
 	defer func() {
-		for _, r := range regions {
-			r.stop()
-		}
+		stopAll(regions)
 		err = errors.Join(err, os.RemoveAll(dir))
 	}()
 
@@ -90,6 +89,16 @@ func Run(ctx context.Context, c Config) (err error) {
 	default:
 		return err
 	}
+}
+
+// stopAll stops all regions at once: each needs its own etcd for an orderly end,
+// and none the others'.
+func stopAll(regions []*region) {
+	var g sync.WaitGroup
+	for _, r := range regions {
+		g.Go(r.stop)
+	}
+	g.Wait()
 }
 
 // plan gives every region its name, its addresses and its directory; nothing is

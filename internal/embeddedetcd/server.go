@@ -14,10 +14,12 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 )
 
 const (
@@ -51,6 +53,10 @@ type Server struct {
 	etcd   *embed.Etcd
 	log    core
 	unlock func() error
+
+	mu sync.Mutex
+	// serving are the gRPC servers that clients are connected to.
+	serving []*grpc.Server
 }
 
 // Start runs an etcd and returns once it serves. The caller stops it.
@@ -77,7 +83,7 @@ func Start(ctx context.Context, c Config) (*Server, error) {
 }
 
 func (s *Server) start(ctx context.Context, c Config, client *url.URL) error {
-	etcd, err := embed.StartEtcd(embedConfig(c, client, zap.New(s.log)))
+	etcd, err := embed.StartEtcd(s.embedConfig(c, client))
 	if err != nil {
 		return fmt.Errorf("start embedded etcd: %w", err)
 	}
@@ -101,14 +107,28 @@ func (s *Server) Endpoint() string { return "http://" + s.etcd.Clients[0].Addr()
 // Err returns the channel on which a fault tells that the server has ended.
 func (s *Server) Err() <-chan error { return s.etcd.Err() }
 
-// Stop ends the server and waits for it. It is called once.
+// Stop ends the server and waits for it. Clients are cut off at once: the streams
+// of other regions' replicators never end by themselves, and etcd would wait seven
+// seconds for them. It is called once.
 func (s *Server) Stop() error {
 	s.log.stopping.Store(true)
+	s.mu.Lock()
+	for _, g := range s.serving {
+		g.Stop()
+	}
+	s.mu.Unlock()
 	s.etcd.Close()
 	return s.unlock()
 }
 
-func embedConfig(c Config, client *url.URL, log *zap.Logger) *embed.Config {
+// serves notes a gRPC server; etcd hands each over before it serves.
+func (s *Server) serves(g *grpc.Server) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.serving = append(s.serving, g)
+}
+
+func (s *Server) embedConfig(c Config, client *url.URL) *embed.Config {
 	peer, _ := url.Parse("http://127.0.0.1:0")
 	advertised, _ := url.Parse(peerURL)
 	e := embed.NewConfig()
@@ -121,7 +141,8 @@ func embedConfig(c Config, client *url.URL, log *zap.Logger) *embed.Config {
 	e.ListenPeerUrls, e.AdvertisePeerUrls = []url.URL{*peer}, []url.URL{*advertised}
 	e.InitialCluster = e.InitialClusterFromName(e.Name)
 	e.AutoCompactionMode, e.AutoCompactionRetention = embed.CompactorModePeriodic, retention
-	e.ZapLoggerBuilder = embed.NewZapLoggerBuilder(log)
+	e.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(s.log))
+	e.ServiceRegister = s.serves
 	return e
 }
 
