@@ -1,6 +1,7 @@
 package registrar
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -151,8 +152,16 @@ func queryOf(services []string) (registry.Query, error) {
 	}
 	for i, service := range services {
 		if err := registry.ValidateService(service); err != nil {
-			return registry.Query{}, registry.Within(fmt.Sprintf("services[%d]", i), err)
+			return registry.Query{}, renamed(err, fmt.Sprintf("services[%d]", i))
 		}
 	}
 	return registry.Query{Services: services}, nil
+}
+
+// renamed returns err as that of another field.
+func renamed(err error, field string) error {
+	if e, ok := errors.AsType[*registry.Error](err); ok && e.Field != "" {
+		return &registry.Error{Kind: e.Kind, Field: field, Err: e.Err}
+	}
+	return err
 }

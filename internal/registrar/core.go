@@ -247,6 +247,8 @@ type RegionStatus struct {
 	State  State
 	// Endpoints that are served.
 	Endpoints int
+	// Held is how many changes of a region that is shown are kept for later.
+	Held int
 	// Age since the last proof that the origin lives; for the own region, that
 	// its etcd answers. Negative: there has been none.
 	Age time.Duration
@@ -260,14 +262,18 @@ type RegionStatus struct {
 func (c *core) status(now time.Time) []RegionStatus {
 	all := make([]RegionStatus, 0, len(c.regions))
 	for _, r := range c.regions {
-		all = append(all, RegionStatus{
+		s := RegionStatus{
 			Region:    r.name,
 			State:     r.verdict.state,
 			Endpoints: r.served,
 			Age:       c.age(r, now),
 			Revision:  r.checkpoint,
 			Reason:    r.verdict.reason,
-		})
+		}
+		if r.facts.shown {
+			s.Held = len(r.pending)
+		}
+		all = append(all, s)
 	}
 	slices.SortFunc(all, func(a, b RegionStatus) int { return cmp.Compare(a.Region, b.Region) })
 	return all

@@ -184,7 +184,8 @@ func (w web) listServices(http.ResponseWriter, *http.Request) (message, error) {
 }
 
 func (w web) endpoints(_ http.ResponseWriter, r *http.Request) (message, error) {
-	return reply(w.list([]string{r.PathValue("service")}))
+	answer, err := w.list([]string{r.PathValue("service")})
+	return reply(answer, renamed(err, "service"))
 }
 
 func (w web) listRegions(http.ResponseWriter, *http.Request) (message, error) {

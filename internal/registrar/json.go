@@ -131,13 +131,13 @@ func writeFailure(out http.ResponseWriter, status int, err error) {
 func writeJSON(out http.ResponseWriter, status int, body []byte) {
 	out.Header().Set("Content-Type", "application/json")
 	out.WriteHeader(status)
-	out.Write(append(body, '\n')) //nolint:errcheck // see above
+	out.Write(append(body, '\n'))
 }
 
 func plain(out http.ResponseWriter, status int, text string) {
 	out.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	out.WriteHeader(status)
-	out.Write([]byte(text)) //nolint:errcheck // as in writeJSON
+	out.Write([]byte(text))
 }
 
 // plainText is what protojson says, without the module's prefix and its

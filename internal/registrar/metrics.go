@@ -64,7 +64,7 @@ func (m *Metrics) wrote(operation string, start time.Time, err error) {
 
 // viewCollector shows a view as it is when it is asked.
 type viewCollector struct {
-	endpoints, state, age, version, streams *prometheus.Desc
+	endpoints, held, state, age, version, streams *prometheus.Desc
 
 	mu   sync.Mutex
 	view *View
@@ -76,6 +76,7 @@ func newViewCollector() *viewCollector {
 	}
 	return &viewCollector{
 		endpoints: desc("endpoints", "Endpoints served, by origin.", "origin"),
+		held:      desc("held_changes", "Changes of a region that is shown, kept until it is complete or proven alive.", "origin"),
 		state:     desc("region_state", "1 for the state that a region is in: own, syncing, live, stale or lapsed.", "origin", "state"),
 		age:       desc("region_age_seconds", "Time since a region was last proven alive.", "origin"),
 		version:   desc("view_version", "Version of the view; it counts up with each change."),
@@ -91,7 +92,7 @@ func (c *viewCollector) watch(v *View) {
 
 // Describe implements prometheus.Collector.
 func (c *viewCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.endpoints, c.state, c.age, c.version, c.streams} {
+	for _, d := range []*prometheus.Desc{c.endpoints, c.held, c.state, c.age, c.version, c.streams} {
 		ch <- d
 	}
 }
@@ -112,6 +113,7 @@ func (c *viewCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.streams, float64(streams))
 	for _, r := range view.Regions() {
 		gauge(c.endpoints, float64(r.Endpoints), r.Region)
+		gauge(c.held, float64(r.Held), r.Region)
 		if r.Age >= 0 {
 			gauge(c.age, r.Age.Seconds(), r.Region)
 		}

@@ -188,8 +188,8 @@ func TestHTTPRefusals(t *testing.T) {
 	n.want("PUT", "/v1/services/API/protocols/http/endpoints/10.0.0.1", ``, 400, `"field":"service"`)
 	n.want("PUT", "/v1/services/api/protocols/smtp/endpoints/10.0.0.1", ``, 400, `"field":"protocol"`)
 	n.want("PUT", apiEndpoint+"10.0.0.1", `{"zone":"`+strings.Repeat("z", 1<<17)+`"}`, 413, `"kind":"invalid"`)
-	n.want("GET", "/v1/services/API/endpoints", "", 400, `"error"`)
-	n.want("GET", "/v1/watch?service=API", "", 400, `"error"`)
+	n.want("GET", "/v1/services/API/endpoints", "", 400, `"field":"service"`)
+	n.want("GET", "/v1/watch?service=API", "", 400, `"field":"service"`)
 	n.want("GET", "/v2/services", "", 404, `{"error":{"kind":"not found"`)
 	n.want("POST", "/v1/services", "", 405, `{"error":`)
 }

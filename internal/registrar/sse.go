@@ -21,7 +21,7 @@ const (
 func (w web) watch(out http.ResponseWriter, r *http.Request) {
 	q, err := w.query(r.URL.Query()["service"])
 	if err != nil {
-		writeFailure(out, statusOf(err), err)
+		writeFailure(out, statusOf(err), renamed(err, "service"))
 		return
 	}
 	sub := w.view.subscribe(q)
@@ -37,7 +37,7 @@ func (w web) watch(out http.ResponseWriter, r *http.Request) {
 		if context.Cause(ctx) != nil {
 			err = context.Cause(ctx)
 		}
-		events.fail(err) //nolint:errcheck // the stream ends either way
+		events.fail(err) // the stream ends either way
 	}
 }
 

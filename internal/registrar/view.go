@@ -182,7 +182,7 @@ func (v *View) readLeases(ctx context.Context) {
 			return nil
 		})
 	}
-	g.Wait() //nolint:errcheck // each reading reports for itself
+	g.Wait() // each reading reports for itself
 }
 
 func (v *View) readLease(ctx context.Context, d due) {

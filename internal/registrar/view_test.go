@@ -22,8 +22,15 @@ func newTestView(buffer int, endpoints []EndpointChange) *View {
 	cfg := Config{Origin: registry.Origin{Region: "own", Cluster: "c1"}, WatchBuffer: buffer, Log: slog.New(slog.DiscardHandler)}.withDefaults()
 	cfg.Metrics = NewMetrics(prometheus.NewRegistry())
 	v := newView(cfg)
-	v.update(Update{Reset: true, Synced: true, Endpoints: endpoints}) //nolint:errcheck // always nil
+	tellView(v, Update{Reset: true, Synced: true, Endpoints: endpoints})
 	return v
+}
+
+// tellView tells v one update, which cannot fail.
+func tellView(v *View, u Update) {
+	if err := v.update(u); err != nil {
+		panic(err)
+	}
 }
 
 func keysOf(s Snapshot) []registry.Key {
@@ -49,7 +56,7 @@ func follow(t *rapid.T, sub *subscription, have map[registry.Key]registry.Endpoi
 		for c := range d.all() {
 			if c.kind == registry.Put {
 				have[c.endpoint.Key] = *c.endpoint
-			} else if _, there := have[c.endpoint.Key]; there {
+			} else {
 				delete(have, c.endpoint.Key)
 			}
 		}
@@ -75,7 +82,7 @@ func TestSubscribersEndWithTheView(t *testing.T) {
 				follow(t, subs[i], have[i])
 				continue
 			}
-			v.update(Update{Reset: rapid.Float64().Draw(t, "reset") < 0.1, Synced: true, Endpoints: someChanges(t)}) //nolint:errcheck // always nil
+			tellView(v, Update{Reset: rapid.Float64().Draw(t, "reset") < 0.1, Synced: true, Endpoints: someChanges(t)})
 		}
 		for i, q := range queries {
 			follow(t, subs[i], have[i])
@@ -112,13 +119,13 @@ func TestReaderThatIsBehindIsCutOff(t *testing.T) {
 	v := newTestView(5, nil)
 	slow, other := v.subscribe(registry.Query{}), v.subscribe(registry.Query{Services: []string{"s0"}})
 	slow.take()
-	v.update(Update{Endpoints: puts("own", 0, 100)}) //nolint:errcheck // always nil
+	tellView(v, Update{Endpoints: puts("own", 0, 100)})
 	select {
 	case <-slow.cutoff:
 		t.Fatal("one version, however large, is too much")
 	default:
 	}
-	v.update(Update{Endpoints: deletes("own", 1, 2)}) //nolint:errcheck // always nil
+	tellView(v, Update{Endpoints: deletes("own", 1, 2)})
 	if _, err := slow.next(t.Context()); registry.KindOf(err) != registry.SlowReader {
 		t.Errorf("next: %v", err)
 	}
@@ -138,8 +145,8 @@ func TestDeletionOfWhatWasNeverToldIsTold(t *testing.T) {
 	sub := v.subscribe(registry.Query{})
 	defer sub.close()
 	sub.take()
-	v.update(Update{Endpoints: puts("own", 0, 1)})    //nolint:errcheck // always nil
-	v.update(Update{Endpoints: deletes("own", 0, 1)}) //nolint:errcheck // always nil
+	tellView(v, Update{Endpoints: puts("own", 0, 1)})
+	tellView(v, Update{Endpoints: deletes("own", 0, 1)})
 	d, _ := sub.take()
 	if len(d.changes) != 1 || d.changes[0].kind != registry.Delete {
 		t.Errorf("told %v", d.changes)
@@ -229,6 +236,6 @@ func BenchmarkChangeWithManySubscribers(b *testing.B) {
 		n++
 		e := endpoint("own", 1)
 		e.Weight = n
-		v.update(Update{Endpoints: []EndpointChange{{Endpoint: e}}}) //nolint:errcheck // always nil
+		tellView(v, Update{Endpoints: []EndpointChange{{Endpoint: e}}})
 	}
 }

@@ -15,9 +15,11 @@ import (
 	"github.com/aether-federation/aether/registry/wire"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -137,6 +139,9 @@ func noAddress(i int) error {
 func refuse(ctx context.Context, call string, req proto.Message, err error) error {
 	if _, marshalErr := proto.Marshal(req); marshalErr != nil {
 		return registry.Invalidf("endpoints", "encode request: %w", marshalErr)
+	}
+	if status.Code(err) == codes.ResourceExhausted {
+		return registry.Invalidf("endpoints", "the request is larger than the registrar takes: send fewer at a time: %w", err)
 	}
 	return fail(ctx, call, err)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -119,5 +121,19 @@ func TestStatusCalls(t *testing.T) {
 	fatal(t, err)
 	if len(services) != 0 || len(peers) != 0 {
 		t.Errorf("services %v, peers %v of an empty registry", services, peers)
+	}
+}
+
+func TestRequestThatIsTooLargeIsInvalid(t *testing.T) {
+	r := connect(t, serve(t, etcdtest.Start(t), registry.Origin{Region: "a", Cluster: "c1"}))
+	endpoints := make([]registry.Endpoint, 1200)
+	for i := range endpoints {
+		endpoints[i] = registry.Endpoint{
+			Key:      registry.Key{Service: "api", Protocol: registry.HTTP, IP: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})},
+			Metadata: map[string]string{"pad": strings.Repeat("x", 15<<10)},
+		}
+	}
+	if _, err := r.Register(t.Context(), endpoints); registry.KindOf(err) != registry.Invalid {
+		t.Errorf("register: %v is %v", err, registry.KindOf(err))
 	}
 }
