@@ -2,10 +2,10 @@ package replicator
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -73,6 +73,7 @@ func (s *session) apply(resp clientv3.WatchResponse) {
 		s.applyEvent(event)
 	}
 	s.queue.advance(position)
+	raise(&s.seenOwn, position)
 }
 
 func (s *session) applyEvent(event *clientv3.Event) {
@@ -186,47 +187,52 @@ const probeEvery = 5 * time.Second
 // etcd does not say so, and a watch from a revision that it has yet to reach
 // waits in silence.
 func (s *session) probeAlways(ctx context.Context) error {
-	m := *s.mirror // its own copy of both stores
 	for sleep(ctx, probeEvery) {
-		if err := s.probe(ctx, &m); err != nil {
+		if err := s.probe(ctx); err != nil {
 			return err
 		}
 	}
 	return ctx.Err()
 }
 
-func (s *session) probe(ctx context.Context, last *mirror) error {
+func (s *session) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.callTimeout())
 	defer cancel()
+	last := s.own
+	last.revision = max(last.revision, s.seenOwn.Load())
 	own, err := identify(ctx, s.source)
 	if err == nil {
-		err = compareStores("own etcd", &last.own, own)
-	} else if !errors.Is(err, errBroken) {
+		if err := follows("own etcd", last, own); err != nil {
+			return err
+		}
+	} else {
 		// An origin without quorum is what renewAlways is about.
 		s.log.Debug("probe own etcd", "error", err)
-		err = nil
 	}
-	if err != nil {
-		return err
-	}
+	last = s.theirs
+	last.revision = max(last.revision, s.seenTheirs.Load())
 	theirs, err := identify(ctx, s.client)
 	if err != nil {
 		return fmt.Errorf("probe peer: %w", err)
 	}
-	return compareStores("peer's etcd", &last.theirs, theirs)
+	return follows("peer's etcd", last, theirs)
 }
 
-// compareStores returns an error when now can't be a later state of last, and
-// otherwise moves last on.
-func compareStores(what string, last *store, now store) error {
+// raise makes v at least n.
+func raise(v *atomic.Int64, n int64) {
+	for was := v.Load(); n > was && !v.CompareAndSwap(was, n); was = v.Load() {
+	}
+}
+
+// follows returns an error when now can't be a later state of last.
+func follows(what string, last, now store) error {
 	switch {
-	case now.id != last.id:
+	case last.id != "" && now.id != last.id:
 		return fmt.Errorf("%s is store %s and was %s: %w", what, now.id, last.id, errBroken)
-	case now.revision < last.revision:
+	case now.revision != 0 && now.revision < last.revision:
 		return fmt.Errorf("%s is at revision %d and was at %d: %w", what, now.revision, last.revision, errBroken)
 	case now.term < last.term:
 		return fmt.Errorf("%s is in raft term %d and was in %d: %w", what, now.term, last.term, errBroken)
 	}
-	*last = now
 	return nil
 }

@@ -11,7 +11,9 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/goleak"
+	"google.golang.org/grpc"
 
 	"github.com/aether-federation/aether/internal/etcdtest"
 	"github.com/aether-federation/aether/registry/keyspace"
@@ -44,19 +46,26 @@ type rig struct {
 	from, to     *clientv3.Client
 	prefix       string
 	// endpoint is the peer's address as the replicator sees it.
-	endpoint string
-	ttl      int64
+	endpoint       string
+	ttl            int64
+	user, password string
+	// change, if set, changes a replicator before it starts.
+	change func(*Replicator)
+	// intercept is where requests to the peer may be made to fail.
+	intercept grpc.UnaryClientInterceptor
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t *testing.T, peer ...etcdtest.Option) *rig {
 	t.Helper()
-	r := &rig{t: t, origin: etcdtest.Start(t), peer: etcdtest.Start(t), prefix: keyspace.RegionPrefix("a"), ttl: 10}
+	r := &rig{t: t, origin: etcdtest.Start(t, func(c *embed.Config) { c.MaxTxnOps = 1000 }), peer: etcdtest.Start(t, peer...), prefix: keyspace.RegionPrefix("a"), ttl: 10}
 	r.from, r.to = r.origin.Client(t), r.peer.Client(t)
 	r.endpoint = r.peer.Endpoint()
 	return r
 }
 
-func (r *rig) peerConfig() Peer { return Peer{Region: "b", Endpoints: []string{r.endpoint}} }
+func (r *rig) peerConfig() Peer {
+	return Peer{Region: "b", Endpoints: []string{r.endpoint}, Username: r.user, Password: r.password}
+}
 
 // running is a replicator at work.
 type running struct {
@@ -73,7 +82,11 @@ func (r *rig) start(peers ...Peer) *running {
 	ctx, cancel := context.WithCancel(context.Background())
 	rep := &Replicator{
 		Source: source{r.from, r.prefix}, Peers: peers, LeaseTTLSeconds: r.ttl, Holder: r.t.Name(),
-		Log: slog.New(slog.NewTextHandler(testLog{r.t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		intercept: r.intercept,
+		Log:       slog.New(slog.NewTextHandler(testLog{r.t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}
+	if r.change != nil {
+		r.change(rep)
 	}
 	done := make(chan error, 1)
 	go func() { done <- rep.Start(ctx) }()

@@ -8,23 +8,23 @@ import (
 
 // metrics are the metrics of all mirrors, by peer.
 type metrics struct {
-	stateIs    *prometheus.GaugeVec
-	lagSeconds *prometheus.GaugeVec
-	lagRevs    *prometheus.GaugeVec
-	pending    *prometheus.GaugeVec
-	keys       *prometheus.GaugeVec
-	leases     *prometheus.GaugeVec
-	inFlight   *prometheus.GaugeVec
-	window     *prometheus.GaugeVec
-	poison     *prometheus.GaugeVec
-	renewedAt  *prometheus.GaugeVec
-	operations *prometheus.CounterVec
-	errors     *prometheus.CounterVec
-	sessions   *prometheus.CounterVec
-	resyncs    *prometheus.CounterVec
-	resyncTime *prometheus.HistogramVec
-	takeovers  *prometheus.CounterVec
-	foreign    *prometheus.CounterVec
+	stateIs          *prometheus.GaugeVec
+	lagSeconds       *prometheus.GaugeVec
+	lagRevs          *prometheus.GaugeVec
+	pending          *prometheus.GaugeVec
+	keys             *prometheus.GaugeVec
+	leases           *prometheus.GaugeVec
+	inFlight         *prometheus.GaugeVec
+	window           *prometheus.GaugeVec
+	poison           *prometheus.GaugeVec
+	renewedAt        *prometheus.GaugeVec
+	operations       *prometheus.CounterVec
+	errors           *prometheus.CounterVec
+	sessions         *prometheus.CounterVec
+	resyncs          *prometheus.CounterVec
+	resyncTime       *prometheus.HistogramVec
+	takeovers        *prometheus.CounterVec
+	foreign, drifted *prometheus.CounterVec
 }
 
 // newMetrics makes the metrics and registers them, unless r is nil.
@@ -56,11 +56,12 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		}, []string{"peer"}),
 		takeovers: counter("takeovers_total", "Mirrors taken over, adopted as they were or rebuilt.", "outcome"),
 		foreign:   counter("foreign_deletes_total", "Ranges in which somebody else deleted mirrored keys."),
+		drifted:   counter("drift_repaired_total", "Keys that an audit found different from the origin and had mended."),
 	}
 	if r != nil {
 		r.MustRegister(m.stateIs, m.lagSeconds, m.lagRevs, m.pending, m.keys, m.leases, m.inFlight, m.window,
 			m.poison, m.renewedAt, m.operations, m.errors, m.sessions, m.resyncs, m.resyncTime, m.takeovers,
-			m.foreign)
+			m.foreign, m.drifted)
 	}
 	return m
 }
@@ -119,3 +120,5 @@ func (t meter) resync(reason string, took time.Duration) {
 }
 
 func (t meter) foreignDelete() { t.m.foreign.WithLabelValues(t.peer).Inc() }
+
+func (t meter) drift() { t.m.drifted.WithLabelValues(t.peer).Inc() }

@@ -9,12 +9,17 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 
 	mirrorv1 "github.com/aether-federation/aether/api/aether/mirror/v1"
+	"github.com/aether-federation/aether/registry/keyspace"
 )
 
 const (
@@ -40,8 +45,12 @@ type mirror struct {
 	client *clientv3.Client
 	status *status
 	meter  meter
-	// own and theirs are the stores of the origin and the peer.
+	// own and theirs are the stores of the origin and the peer, as last seen. One
+	// that is set back behind that was restored from a backup.
 	own, theirs store
+	// restored says which side was, until the mirror has been rebuilt: the label
+	// of the resync metric.
+	restored string
 }
 
 func (r *Replicator) mirror(peer Peer, lead Leadership) (*mirror, error) {
@@ -121,14 +130,29 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 func (m *mirror) connectAndMirror(ctx context.Context) error {
 	if err := m.connect(ctx); err != nil {
-		return err
+		return m.explain(err)
 	}
 	ctx = clientv3.WithRequireLeader(ctx)
 	s, err := m.takeOver(ctx)
 	if err != nil {
+		return m.explain(err)
+	}
+	return m.explain(s.run(ctx))
+}
+
+// explain adds to an error what the operator can do about it.
+func (m *mirror) explain(err error) error {
+	switch {
+	case errors.Is(err, rpctypes.ErrPermissionDenied):
+		return fmt.Errorf("user %q at peer %s needs readwrite on %s and %s, and read on %s: %w",
+			m.peer.Username, m.peer.Region, m.prefix, keyspace.MirrorPrefix(m.origin), keyspace.StoreKey, err)
+	case errors.Is(err, rpctypes.ErrAuthFailed):
+		return fmt.Errorf("user %q at peer %s: correct its name or password: %w", m.peer.Username, m.peer.Region, err)
+	case errors.Is(err, rpctypes.ErrUserEmpty):
+		return fmt.Errorf("peer %s wants a user: give a name and password, or a client certificate: %w", m.peer.Region, err)
+	default:
 		return err
 	}
-	return s.run(ctx)
 }
 
 // connect makes the client, once; it reconnects by itself afterwards.
@@ -137,6 +161,14 @@ func (m *mirror) connect(ctx context.Context) error {
 		return nil
 	}
 	m.status.enter(StateConnecting, nil)
+	dial := []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxResyncBackoff},
+		MinConnectTimeout: m.dialTimeout(),
+	})}
+	dial = append(dial, grpc.WithChainUnaryInterceptor(sendOnce))
+	if m.intercept != nil {
+		dial = append(dial, grpc.WithChainUnaryInterceptor(m.intercept))
+	}
 	client, err := clientv3.New(clientv3.Config{
 		Context:              context.WithoutCancel(ctx), // outlives a session for its last keepalive
 		Endpoints:            m.peer.Endpoints,
@@ -149,16 +181,30 @@ func (m *mirror) connect(ctx context.Context) error {
 		Username:             m.peer.Username,
 		Password:             m.peer.Password,
 		Logger:               zap.NewNop(), // what it would log comes back as errors
-		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxResyncBackoff},
-			MinConnectTimeout: m.dialTimeout(),
-		})},
+		DialOptions:          dial,
 	})
 	if err != nil {
 		return fmt.Errorf("connect to peer %s at %s: %w", m.peer.Region, strings.Join(m.peer.Endpoints, ","), err)
 	}
 	m.client = client
 	return nil
+}
+
+// sendOnce keeps etcd's client from sending a transaction a second time. It does
+// so, against its own policy for writes, when the answer is DeadlineExceeded or
+// Canceled although the call's context is not: the first may then land after the
+// second was acknowledged, and after what was sent behind it.
+func sendOnce(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	err := invoke(ctx, method, req, reply, cc, opts...)
+	if _, txn := req.(*pb.TxnRequest); !txn || ctx.Err() != nil {
+		return err
+	}
+	switch code := grpcstatus.Code(err); code {
+	case codes.DeadlineExceeded, codes.Canceled:
+		return grpcstatus.Errorf(codes.Unknown, "%v from peer: %v", code, err)
+	default:
+		return err
+	}
 }
 
 func (m *mirror) disconnect() {
@@ -200,14 +246,25 @@ func (m *mirror) takeOver(ctx context.Context) (*session, error) {
 	return newSession(m, found, f), nil
 }
 
+// identifyBoth finds out which stores there are at both ends now.
 func (m *mirror) identifyBoth(ctx context.Context) error {
-	var err error
-	if m.own, err = identify(ctx, m.source); err != nil {
+	own, err := identify(ctx, m.source)
+	if err != nil {
 		return fmt.Errorf("identify own etcd: %w", err)
 	}
-	if m.theirs, err = identify(ctx, m.client); err != nil {
+	theirs, err := identify(ctx, m.client)
+	if err != nil {
 		return fmt.Errorf("identify etcd of peer %s at %s: %w", m.peer.Region, strings.Join(m.peer.Endpoints, ","), err)
 	}
+	if err := follows("own etcd", m.own, own); err != nil && m.own.id == own.id {
+		m.log.Warn("own etcd was set back", "error", err)
+		m.restored = "origin_restored"
+	}
+	if err := follows("peer's etcd", m.theirs, theirs); err != nil && m.theirs.id == theirs.id && m.restored == "" {
+		m.log.Warn("peer's etcd was set back", "error", err)
+		m.restored = "peer_restored"
+	}
+	m.own, m.theirs = own, theirs
 	return m.refuseStore(ctx)
 }
 
@@ -276,6 +333,8 @@ func (m *mirror) refuseRival(ctx context.Context, f found) error {
 // renewedMeanwhile watches a lease for one and a half of its holder's renewal
 // intervals and reports whether somebody renews it.
 func (m *mirror) renewedMeanwhile(ctx context.Context, id clientv3.LeaseID, live *mirrorv1.Live) (bool, error) {
+	// Seconds are what etcd tells of a lease, so that a renewal shows as a rise or,
+	// when they come every second or faster, as a fall that is too small.
 	wait := time.Duration(live.GetLeaseTtl())*time.Second/renewalsPerTTL*3/2 + 2*time.Second
 	begun, first := time.Now(), time.Duration(-1)
 	var firstAt time.Time

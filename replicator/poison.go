@@ -32,6 +32,12 @@ func (p *poison) cured(key string) {
 	delete(p.errors, key)
 }
 
+func (p *poison) is(key string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.errors[key] != nil
+}
+
 func (p *poison) keys() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

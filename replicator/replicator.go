@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 
 	"github.com/aether-federation/aether/registry/keyspace"
 )
@@ -63,11 +64,18 @@ type Replicator struct {
 	// LeaseTTLSeconds is for how long, after the last keepalive, a peer keeps the
 	// mirror; DefaultLeaseTTLSeconds if zero, 2 at least.
 	LeaseTTLSeconds int64
+	// AuditPeriod is how long one look at a whole mirror takes, in which drift
+	// from its origin is found and mended; 15 minutes if zero.
+	AuditPeriod time.Duration
 	// Holder names this process in the owner key on the peers; host and process
 	// ID if empty.
 	Holder string
 	// Metrics, if set, is where the metrics are registered.
 	Metrics prometheus.Registerer
+
+	// intercept, if set, is called around each request to a peer: where a test
+	// puts its faults.
+	intercept grpc.UnaryClientInterceptor
 
 	once    sync.Once
 	initErr error

@@ -131,6 +131,7 @@ func (s *session) deliver(ctx context.Context, batch []*entry) error {
 	case !resp.Succeeded:
 		return fmt.Errorf("write %d keys: %w", len(batch), ErrFenced)
 	}
+	raise(&s.seenTheirs, resp.Header.Revision)
 	s.delivered(batch, resp.Header.Revision)
 	return nil
 }
@@ -199,7 +200,7 @@ func (s *session) undelivered(ctx context.Context, batch []*entry, err error) er
 		s.queue.retry(batch)
 		return nil
 	case denied:
-		return fmt.Errorf("write to peer: the mirror's user needs readwrite on %s and on /aether/v1/mirrors/%s/: %w", s.prefix, s.origin, err)
+		return fmt.Errorf("write %d keys: %w", len(batch), err)
 	default:
 		if ctx.Err() != nil {
 			return ctx.Err()

@@ -36,6 +36,9 @@ type session struct {
 	// valueSize is the average size of the values read, for the size of pages.
 	valueSize atomic.Int64
 	fills     atomic.Int64
+	// seenOwn and seenTheirs are the highest revisions of either store seen.
+	seenOwn, seenTheirs atomic.Int64
+	rebuilt             atomic.Bool
 	// background is for what ends by itself; its failure ends the session.
 	background *errgroup.Group
 	sendMu     sync.Mutex
@@ -88,11 +91,22 @@ func (s *session) run(ctx context.Context) error {
 	if err := s.ensureLive(ctx, dead); err != nil {
 		return err
 	}
-	if err := s.work(ctx, p, begun); ctx.Err() == nil {
+	err = s.work(ctx, p, begun)
+	s.remember()
+	if ctx.Err() == nil {
 		return err
 	}
 	s.leaveInOrder(ctx)
 	return ctx.Err()
+}
+
+// remember keeps, for the next session, how far the stores were seen to be.
+func (s *session) remember() {
+	s.mirror.own.revision = max(s.own.revision, s.seenOwn.Load())
+	s.mirror.theirs.revision = max(s.theirs.revision, s.seenTheirs.Load())
+	if s.rebuilt.Load() {
+		s.restored = ""
+	}
 }
 
 // work runs everything that a session does at the same time.
@@ -109,7 +123,7 @@ func (s *session) work(ctx context.Context, p plan, begun time.Time) error {
 	for _, job := range []func(context.Context) error{
 		func(ctx context.Context) error { return s.follow(ctx, p.from+1) },
 		func(ctx context.Context) error { return s.converge(ctx, p, begun) },
-		s.mendAlways, s.renewAlways, s.sendAlways, s.watchPeer, s.recordAlways, s.probeAlways,
+		s.mendAlways, s.renewAlways, s.sendAlways, s.watchPeer, s.recordAlways, s.probeAlways, s.auditAlways,
 	} {
 		g.Go(func() error { return job(ctx) })
 	}
@@ -154,6 +168,8 @@ func (s *session) decide(ctx context.Context, dead int) (plan, error) {
 		p.reason = "first"
 	case state.GetOriginStore() != s.own.id:
 		p.reason, p.broken = "origin_changed", true
+	case s.restored != "":
+		p.reason, p.broken = s.restored, true
 	case state.GetPeerStore() != s.theirs.id:
 		p.reason = "peer_changed"
 	case state.GetPhase() != mirrorv1.Phase_PHASE_COMPLETE || state.GetCheckpoint() == 0:
@@ -201,6 +217,7 @@ func (s *session) converge(ctx context.Context, p plan, begun time.Time) error {
 		if err := s.rebuild(ctx, p); err != nil {
 			return err
 		}
+		s.rebuilt.Store(true)
 		s.meter.takeover("rebuilt")
 		s.meter.resync(p.reason, time.Since(begun))
 		keys, leases := s.table.total()
