@@ -336,25 +336,28 @@ func (m *mirror) renewedMeanwhile(ctx context.Context, id clientv3.LeaseID, live
 	// Seconds are what etcd tells of a lease, so that a renewal shows as a rise or,
 	// when they come every second or faster, as a fall that is too small.
 	wait := time.Duration(live.GetLeaseTtl())*time.Second/renewalsPerTTL*3/2 + 2*time.Second
-	begun, first, last := time.Now(), int64(-1), int64(-1)
+	begun, first := time.Now(), time.Duration(-1)
+	var firstAt time.Time
 	for time.Since(begun) < wait {
-		left, err := m.timeToLive(ctx, id)
+		asked := time.Now()
+		seconds, err := m.timeToLive(ctx, id)
+		left := time.Duration(seconds) * time.Second
 		switch {
 		case err != nil:
 			return false, fmt.Errorf("read lease of another owner: %w", err)
 		case left <= 0:
 			return false, nil
 		case first < 0:
-			first = left
-		case left > last:
+			first, firstAt = left, time.Now()
+		case left+asked.Sub(firstAt) >= first+time.Second:
+			// Rounded down, it had less than first + 1 s at firstAt.
 			return true, nil
 		}
-		last = left
 		if !sleep(ctx, time.Second/2) {
 			return false, ctx.Err()
 		}
 	}
-	return float64(first-last) < time.Since(begun).Seconds()-1, nil
+	return false, nil
 }
 
 // timeToLive returns the seconds that a lease on the peer has left, 0 or less

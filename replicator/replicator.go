@@ -138,6 +138,8 @@ func (r *Replicator) Mirror(ctx context.Context, peer Peer, lead Leadership) err
 
 func (r *Replicator) init() error {
 	r.once.Do(func() {
+		r.mu.Lock() // Status may be asked at any time
+		defer r.mu.Unlock()
 		r.initErr = r.validate()
 		r.metrics = newMetrics(r.Metrics)
 		r.status = map[string]*status{}

@@ -1,0 +1,35 @@
+# Everything here needs Go alone; tools are built once, outside the tree.
+GO ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+LDFLAGS = -X main.version=$(VERSION)
+# The end-to-end tests build a binary that is not race-enabled: they say nothing
+# new under the race detector.
+RACE_PACKAGES = $(shell $(GO) list ./... | grep -v '/test$$')
+
+.PHONY: help build test race lint generate bench demo smoke
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+build: ## build bin/aether
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/aether ./cmd/aether
+
+test: ## run all tests, the end-to-end ones too
+	$(GO) test -timeout 15m ./...
+
+race: ## run the tests under the race detector (needs a C compiler on Linux)
+	$(GO) test -race -timeout 20m $(RACE_PACKAGES)
+
+lint: ## go vet, staticcheck, gofumpt
+	scripts/lint
+
+generate: ## generate the code of api/
+	scripts/generate
+
+bench: ## keys per second of the initial mirror beside raw batched puts
+	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 30m ./bench/...
+
+demo: ## two regions on this machine, told as it happens
+	$(GO) run ./cmd/aether demo
+
+smoke: build ## try the built binary
+	scripts/smoke bin/aether

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/aether-federation/aether/internal/config"
+	"github.com/aether-federation/aether/registry"
+	"github.com/aether-federation/aether/registry/remote"
+)
+
+const registrarVariable = "AETHER_REGISTRAR"
+
+// clientFlags say how a registrar is reached.
+type clientFlags struct {
+	registrar     string
+	tls           bool
+	ca, cert, key string
+	timeout       time.Duration
+}
+
+// clientCommand gives c what every client of a registrar takes.
+func (a *app) clientCommand(c *cobra.Command) *cobra.Command {
+	f, flags := &a.client, c.Flags()
+	flags.StringVar(&f.registrar, "registrar", "", "gRPC address of a registrar (default $"+registrarVariable+", else "+config.DefaultGRPCAddress+")")
+	flags.BoolVar(&f.tls, "tls", false, "use TLS, trusting the system's authorities")
+	flags.StringVar(&f.ca, "tls-ca", "", "use TLS, trusting this PEM file's authorities")
+	flags.StringVar(&f.cert, "tls-cert", "", "client certificate, PEM")
+	flags.StringVar(&f.key, "tls-key", "", "its key, PEM")
+	flags.DurationVar(&f.timeout, "timeout", 10*time.Second, "how long to wait for the registrar")
+	return c
+}
+
+func (f *clientFlags) address() string {
+	return cmp.Or(f.registrar, os.Getenv(registrarVariable), config.DefaultGRPCAddress)
+}
+
+func (f *clientFlags) dial() (*remote.Registry, error) {
+	if (f.cert == "") != (f.key == "") {
+		return nil, usage(errors.New("--tls-cert and --tls-key go together: give both"))
+	}
+	var options []remote.Option
+	if f.tls || f.ca != "" || f.cert != "" {
+		t, err := config.ClientTLS(f.ca, f.cert, f.key)
+		if err != nil {
+			return nil, usage(fmt.Errorf("load client TLS: %w", err))
+		}
+		options = append(options, remote.WithTLS(t))
+	}
+	r, err := remote.New(f.address(), options...)
+	if err != nil {
+		return nil, usage(fmt.Errorf("--registrar: %w", err))
+	}
+	return r, nil
+}
+
+// ask connects to the registrar for one question. What could not be asked is not
+// known: the exit code says so.
+func (a *app) ask(ctx context.Context, question func(context.Context, *remote.Registry) error) error {
+	err := a.tell(ctx, question)
+	if unreachable(err) {
+		return &exitError{code: exitUnsure, err: err}
+	}
+	return err
+}
+
+// tell connects to the registrar for one order.
+func (a *app) tell(ctx context.Context, order func(context.Context, *remote.Registry) error) (err error) {
+	r, err := a.client.dial()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	ctx, cancel := context.WithTimeout(ctx, a.client.timeout)
+	defer cancel()
+	return a.explain(order(ctx, r))
+}
+
+// explain adds what to do about a registrar that does not answer.
+func (a *app) explain(err error) error {
+	if !unreachable(err) {
+		return err
+	}
+	return fmt.Errorf("no answer from the registrar at %s: %w; is it running there? Name another with --registrar or %s", a.client.address(), err, registrarVariable)
+}
+
+func unreachable(err error) bool {
+	return registry.KindOf(err) == registry.Unavailable || errors.Is(err, context.DeadlineExceeded)
+}

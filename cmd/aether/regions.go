@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
+	"github.com/aether-federation/aether/registry/remote"
+)
+
+func (a *app) regionsCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "regions",
+		Short: "List regions as the registrar sees them",
+		Long: `List regions as the registrar sees them.
+
+States: own; syncing (being mirrored for the first time, not served yet); live;
+stale (served, but the registrar cannot tell at the moment whether it lives);
+lapsed (its mirror's leases ran out: not served).`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.regions(cmd.Context())
+		},
+	}
+	a.outputFlag(c)
+	return a.clientCommand(c)
+}
+
+func (a *app) regions(ctx context.Context) error {
+	return a.ask(ctx, func(ctx context.Context, r *remote.Registry) error {
+		regions, err := r.Regions(ctx)
+		if err != nil {
+			return err
+		}
+		if a.output == outputJSON {
+			return a.printMessage(&registryv1.ListRegionsResponse{Regions: regions})
+		}
+		return a.regionTable(regions)
+	})
+}
+
+func (a *app) regionTable(regions []*registryv1.Region) error {
+	t := a.table("REGION", "STATE", "ENDPOINTS", "AGE", "REVISION", "REASON")
+	for _, x := range regions {
+		t.row(x.Region, x.State, number(x.Endpoints), short(x.Age), x.Revision, x.Reason)
+	}
+	return t.flush()
+}

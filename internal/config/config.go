@@ -1,0 +1,127 @@
+// Package config is what `aether registrar` can be told, by flags or by a YAML
+// file whose keys are the flags' names, and what of it is allowed.
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Local is the region and the cluster of a registrar that was told neither: one
+// region, no peers.
+const Local = "local"
+
+// Defaults of what is not given.
+const (
+	DefaultLeaseTTL              = 30 * time.Second
+	DefaultGRPCAddress           = "127.0.0.1:8443"
+	DefaultHTTPAddress           = "127.0.0.1:8080"
+	DefaultDataDir               = "aether-data"
+	DefaultEmbeddedEtcdClientURL = "http://127.0.0.1:2379"
+	DefaultEtcdStartTimeout      = 30 * time.Second
+
+	minLeaseTTL = 3 * time.Second
+	maxLeaseTTL = time.Hour
+)
+
+// Registrar is the configuration of one registrar process.
+type Registrar struct {
+	Region      string `yaml:"region"`
+	ClusterName string `yaml:"cluster-name"`
+
+	// EtcdEndpoints of the region's own etcd. None: an embedded one.
+	EtcdEndpoints []string `yaml:"etcd-endpoints"`
+	EtcdCA        string   `yaml:"etcd-ca"`
+	EtcdCert      string   `yaml:"etcd-cert"`
+	EtcdKey       string   `yaml:"etcd-key"`
+	EtcdUser      string   `yaml:"etcd-user"`
+	// EtcdPasswordFile holds the password of EtcdUser.
+	EtcdPasswordFile string `yaml:"etcd-password-file"`
+	// EtcdStartTimeout bounds the wait for the own etcd's first answer.
+	EtcdStartTimeout time.Duration `yaml:"etcd-start-timeout"`
+
+	// DataDir of the embedded etcd.
+	DataDir               string `yaml:"data-dir"`
+	EmbeddedEtcdClientURL string `yaml:"embedded-etcd-client-url"`
+
+	// PeerEtcd entries are <region>=<endpoint>[,<endpoint>…].
+	PeerEtcd []string `yaml:"peer-etcd"`
+	// PeerList is the same with a way to prove who one is; by file only.
+	PeerList []Peer `yaml:"peers"`
+	// LeaseTTL of the mirrors that this region keeps at its peers.
+	LeaseTTL time.Duration `yaml:"lease-ttl"`
+
+	GRPCAddress string `yaml:"grpc-address"`
+	HTTPAddress string `yaml:"http-address"`
+	TLSCert     string `yaml:"tls-cert"`
+	TLSKey      string `yaml:"tls-key"`
+	// TLSClientCA: only clients with a certificate of this authority are served.
+	TLSClientCA string `yaml:"tls-client-ca"`
+	// InsecureListen allows plain text beyond loopback.
+	InsecureListen bool `yaml:"insecure-listen"`
+
+	LogLevel  string `yaml:"log-level"`
+	LogFormat string `yaml:"log-format"`
+}
+
+// Peer is one region to mirror to, and how its etcd is reached.
+type Peer struct {
+	Region    string   `yaml:"region"`
+	Endpoints []string `yaml:"endpoints"`
+	CA        string   `yaml:"ca"`
+	Cert      string   `yaml:"cert"`
+	Key       string   `yaml:"key"`
+	User      string   `yaml:"user"`
+	// PasswordFile holds the password of User.
+	PasswordFile string `yaml:"password-file"`
+}
+
+// Default returns the configuration of a registrar that was told nothing.
+func Default() Registrar {
+	return Registrar{
+		Region:                Local,
+		ClusterName:           Local,
+		EtcdStartTimeout:      DefaultEtcdStartTimeout,
+		DataDir:               DefaultDataDir,
+		EmbeddedEtcdClientURL: DefaultEmbeddedEtcdClientURL,
+		LeaseTTL:              DefaultLeaseTTL,
+		GRPCAddress:           DefaultGRPCAddress,
+		HTTPAddress:           DefaultHTTPAddress,
+		LogLevel:              "info",
+		LogFormat:             "text",
+	}
+}
+
+// Load returns the defaults changed by the file at path.
+func Load(path string) (Registrar, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return Registrar{}, fmt.Errorf("read configuration: %w", err)
+	}
+	c, err := Parse(b)
+	if err != nil {
+		return Registrar{}, fmt.Errorf("parse configuration %s: %w", path, err)
+	}
+	return c, nil
+}
+
+// Parse returns the defaults changed by a YAML document. A key that is not known
+// is an error; an empty document changes nothing.
+func Parse(document []byte) (Registrar, error) {
+	c := Default()
+	d := yaml.NewDecoder(bytes.NewReader(document))
+	d.KnownFields(true)
+	if err := d.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
+		return Registrar{}, err
+	}
+	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return Registrar{}, errors.New("more than one YAML document")
+	}
+	return c, nil
+}
