@@ -51,12 +51,13 @@ func newSession(m *mirror, f found, held fence) *session {
 	table := &leaseTable{perLease: minKeysPerLease}
 	s := &session{
 		mirror: m, found: f, fence: held, table: table,
-		rec:       &recorder{mirror: m, fence: held, table: table},
 		queue:     newQueue(),
 		tasks:     newTasks(),
 		liveLease: f.liveLease,
 		poison:    newPoison(),
 	}
+	s.rec = &recorder{mirror: m, fence: held, table: table, seen: &s.seenTheirs}
+	s.seenTheirs.Store(f.revision)
 	s.valueSize.Store(256)
 	return s
 }
