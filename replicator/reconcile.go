@@ -83,7 +83,7 @@ func (s *session) dropEqual(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(lookupsInFlight)
 	for len(keys) > 0 {
-		n := min(len(keys), maxBatchOps)
+		n := min(len(keys), maxTxnOps)
 		some := keys[:n]
 		keys = keys[n:]
 		g.Go(func() error {
