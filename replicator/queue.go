@@ -250,6 +250,9 @@ func (q *queue) release() {
 func (q *queue) acknowledge(batch []*entry) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.closed {
+		return // close has settled what was in flight, too
+	}
 	for _, e := range batch {
 		q.finish(e)
 	}
@@ -275,6 +278,9 @@ func (q *queue) finish(e *entry) {
 func (q *queue) retry(batch []*entry) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.closed {
+		return
+	}
 	for _, e := range batch {
 		e.inFlight = false
 		if e.next != nil {
