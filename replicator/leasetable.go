@@ -2,6 +2,7 @@ package replicator
 
 import (
 	"iter"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -162,6 +163,55 @@ func cut(before, key string) string {
 		return key
 	}
 	return strings.Clone(key[:n+1])
+}
+
+// runs gathers, from sorted keys and the leases they are on, the ranges in which
+// neighbours share a lease.
+type runs struct {
+	found []leaseRange
+	last  string
+}
+
+func (r *runs) add(key string, id clientv3.LeaseID) {
+	switch {
+	case len(r.found) == 0:
+		r.found = append(r.found, leaseRange{id: id})
+	case r.found[len(r.found)-1].id != id:
+		r.found = append(r.found, leaseRange{start: cut(r.last, key), id: id})
+	}
+	r.last = key
+}
+
+func (r *runs) leases() []clientv3.LeaseID {
+	var ids []clientv3.LeaseID
+	for _, f := range r.found {
+		if f.id != 0 {
+			ids = append(ids, f.id)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// ranges returns the runs as ranges to begin with: those on a lease that is good
+// keep it, the first run of each; the others have none and, as neighbours, are one.
+func (r *runs) ranges(good func(clientv3.LeaseID) bool) []leaseRange {
+	out := []leaseRange{{incomplete: true}}
+	used := map[clientv3.LeaseID]bool{}
+	for i, f := range r.found {
+		if used[f.id] || !good(f.id) {
+			f.id = 0
+		}
+		used[f.id] = f.id != 0
+		f.incomplete = true
+		switch {
+		case i == 0:
+			out[0] = f
+		case f.id != 0 || out[len(out)-1].id != 0:
+			out = append(out, f)
+		}
+	}
+	return out
 }
 
 // leaseTable is the ranges in use. It is safe for concurrent use.

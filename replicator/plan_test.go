@@ -109,6 +109,27 @@ func TestKeysPerLeaseStaysWithinItsBounds(t *testing.T) {
 	}
 }
 
+func TestRunsBecomeRanges(t *testing.T) {
+	var r runs
+	for _, kv := range []struct {
+		key string
+		id  clientv3.LeaseID
+	}{{"a1", 1}, {"a2", 1}, {"b1", 0}, {"b2", 9}, {"c1", 2}, {"c2", 1}, {"d1", 3}} {
+		r.add(kv.key, kv.id)
+	}
+	got := r.ranges(func(id clientv3.LeaseID) bool { return id == 1 || id == 2 || id == 3 })
+	want := []leaseRange{{start: "", id: 1}, {start: "b", id: 0}, {start: "c", id: 2}, {start: "c2", id: 0}, {start: "d", id: 3}}
+	for i := range want {
+		want[i].incomplete = true
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%+v", got)
+	}
+	if empty := (&runs{}).ranges(nil); len(empty) != 1 || empty[0].start != "" || empty[0].id != 0 {
+		t.Errorf("of no keys: %+v", empty)
+	}
+}
+
 func TestSwapReplacesASpanAndNothingElse(t *testing.T) {
 	table := leaseTable{ranges: []leaseRange{{start: "", id: 1}, {start: "d", id: 2}, {start: "m", id: 3}}}
 	table.swap(span{"d", "m"}, []leaseRange{{start: "d", id: 2}, {start: "f", id: 4}})

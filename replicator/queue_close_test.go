@@ -17,7 +17,7 @@ func TestQueueClosedUnderABatchInFlight(t *testing.T) {
 			var settled sync.WaitGroup
 			settled.Add(2)
 			q.push("k", op{rev: 1, settled: &settled}, 1)
-			batch := q.take(limits{ops: 1, bytes: 1 << 20}, func(string) bool { return false })
+			batch := q.take(limits{ops: 1, bytes: 1 << 20}, nowhere)
 			q.push("k", op{rev: 2, settled: &settled}, 2)
 			q.close()
 			answer(q, batch)

@@ -284,10 +284,11 @@ func (s *session) forgetDead(ctx context.Context, spans []span) error {
 			}
 		}
 	}
-	dead, err := keepAliveOnce(ctx, s.client, ids)
+	left, err := keepAliveOnce(ctx, s.client, ids)
 	if err != nil {
 		return fmt.Errorf("ask for leases: %w", err)
 	}
+	dead := deadOf(left)
 	for _, in := range spans {
 		s.table.update(in, func(r *leaseRange) {
 			if dead[r.id] {

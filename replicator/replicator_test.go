@@ -6,6 +6,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	mirrorv1 "github.com/aether-federation/aether/api/aether/mirror/v1"
+	"github.com/aether-federation/aether/registry/keyspace"
 )
 
 func TestMirrorsWhatWasThereAndWhatChanges(t *testing.T) {
@@ -146,6 +147,31 @@ func TestEqualValuesAreMovedToLiveLeases(t *testing.T) {
 	}
 	if puts, deletes := watched.stop(); puts != 250 || deletes != 0 {
 		t.Errorf("%d puts and %d deletes, want 250 and 0", puts, deletes)
+	}
+}
+
+// The record of the mirror is lost: what differs is written, and nothing else.
+func TestALostRecordCostsOnlyWhatDiffers(t *testing.T) {
+	noLeaks(t)
+	r := newRig(t)
+	r.put(0, 3000, "v")
+	first := r.start()
+	r.waitMirrored()
+	r.waitState(first, StateLive)
+	if err := first.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.to.Delete(t.Context(), keyspace.StateKey("a")); err != nil {
+		t.Fatal(err)
+	}
+	r.put(0, 10, "w")
+	r.remove(2000, 2020)
+	watched := r.recordChanges()
+	second := r.start()
+	r.waitState(second, StateLive)
+	r.waitMirrored()
+	if puts, deletes := watched.stop(); puts != 10 || deletes != 20 {
+		t.Errorf("%d puts and %d deletes, want 10 and 20", puts, deletes)
 	}
 }
 

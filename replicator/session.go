@@ -78,7 +78,9 @@ func (s *session) run(ctx context.Context) error {
 	defer s.queue.close()
 	begun := time.Now()
 	s.status.enter(StateSyncing, nil)
-	s.restoreTable()
+	if err := s.restoreTable(ctx); err != nil {
+		return err
+	}
 	dead, err := s.renew(ctx)
 	if err != nil {
 		return err
@@ -88,7 +90,7 @@ func (s *session) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.ensureLive(ctx, dead); err != nil {
+	if err := s.announce(ctx, p, dead); err != nil {
 		return err
 	}
 	err = s.work(ctx, p, begun)
@@ -98,6 +100,18 @@ func (s *session) run(ctx context.Context) error {
 	}
 	s.leaveInOrder(ctx)
 	return ctx.Err()
+}
+
+// announce makes the live key. Where a mirror that called itself complete is to be
+// rebuilt, it is called syncing before: a reader must not take what is left of it
+// for the whole. Only a mirror that may have to be held stays as it is.
+func (s *session) announce(ctx context.Context, p plan, dead map[clientv3.LeaseID]bool) error {
+	if p.reason != "" && !p.broken && s.found.state.GetPhase() == mirrorv1.Phase_PHASE_COMPLETE {
+		if err := s.rec.syncing(ctx); err != nil {
+			return err
+		}
+	}
+	return s.ensureLive(ctx, dead)
 }
 
 // remember keeps, for the next session, how far the stores were seen to be.
@@ -130,16 +144,41 @@ func (s *session) work(ctx context.Context, p plan, begun time.Time) error {
 	return g.Wait()
 }
 
-// restoreTable takes over the ranges that a predecessor recorded.
-func (s *session) restoreTable() {
+// restoreTable takes over the ranges that a predecessor recorded. Where the record
+// is lost, they are what the keys on the peer are on.
+func (s *session) restoreTable(ctx context.Context) error {
 	for _, l := range s.found.state.GetLeases() {
 		s.table.ranges = append(s.table.ranges, leaseRange{
 			start: l.GetStart(), id: clientv3.LeaseID(l.GetId()), incomplete: l.GetIncomplete(),
 		})
 	}
-	if len(s.table.ranges) == 0 || s.table.ranges[0].start != "" {
-		s.table.ranges = []leaseRange{{incomplete: true}}
+	if len(s.table.ranges) > 0 && s.table.ranges[0].start == "" {
+		return nil
 	}
+	ranges, err := s.recoverRanges(ctx)
+	s.table.ranges = ranges
+	return err
+}
+
+// recoverRanges reads, from the mirror's keys, the ranges of the leases that they
+// are on, as far as those were granted with this mirror's TTL.
+func (s *session) recoverRanges(ctx context.Context) ([]leaseRange, error) {
+	var runs runs
+	for p := newPager(s.client, s, all, "peer"); ; p.next() {
+		kv, err := p.peek(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if kv == nil {
+			break
+		}
+		runs.add(s.relative(string(kv.Key)), clientv3.LeaseID(kv.Lease))
+	}
+	left, err := keepAliveOnce(ctx, s.client, runs.leases())
+	if err != nil {
+		return nil, fmt.Errorf("ask for leases: %w", err)
+	}
+	return runs.ranges(func(id clientv3.LeaseID) bool { return left[id] == s.ttlSeconds() }), nil
 }
 
 // forget marks the ranges whose lease is dead: they are filled anew.
