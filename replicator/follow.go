@@ -23,11 +23,18 @@ func (m *mirror) ownStream(ctx context.Context, name string) context.Context {
 	return metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(ctx), "aether-watch", name+"-"+m.peer.Region)
 }
 
-// follow watches the origin from a revision on and pushes each change into the
-// queue. It always reads on: the client's own buffer has no bound.
-func (s *session) follow(ctx context.Context, from int64) error {
+// follow watches the origin and pushes each change into the queue: those after a
+// revision or, when that is 0, after now. opened is closed once the queue's
+// position is where the watch begins. It always reads on: the client's own buffer
+// has no bound.
+func (s *session) follow(ctx context.Context, after int64, opened chan<- struct{}) error {
 	ctx = s.ownStream(ctx, "origin")
-	watch := s.source.Watch(ctx, s.prefix, clientv3.WithPrefix(), clientv3.WithRev(from), clientv3.WithProgressNotify())
+	options := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithProgressNotify(), clientv3.WithCreatedNotify()}
+	if after > 0 {
+		s.queue.advance(after)
+		options = append(options, clientv3.WithRev(after+1))
+	}
+	watch := s.source.Watch(ctx, s.prefix, options...)
 	ticker := time.NewTicker(askProgress)
 	defer ticker.Stop()
 	for {
@@ -39,11 +46,24 @@ func (s *session) follow(ctx context.Context, from int64) error {
 			if err := resp.Err(); err != nil {
 				return fmt.Errorf("watch own etcd: %w", err)
 			}
+			if resp.Created {
+				s.begin(resp, after, opened)
+				continue
+			}
 			s.apply(resp)
 		case <-ticker.C:
 			s.requestProgress(ctx)
 		}
 	}
+}
+
+// begin enters where a watch begins. One without a start begins behind the
+// revision in its first answer, so that no compaction can come between the two.
+func (s *session) begin(created clientv3.WatchResponse, after int64, opened chan<- struct{}) {
+	if after == 0 {
+		s.queue.advance(created.Header.Revision)
+	}
+	close(opened)
 }
 
 func watchEnded(ctx context.Context, of string) error {

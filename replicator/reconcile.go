@@ -4,12 +4,14 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"iter"
 	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
@@ -211,14 +213,19 @@ func (s *session) rebuild(ctx context.Context, p plan) error {
 	if err := settle(); err != nil {
 		return err
 	}
-	head, err := s.head(ctx)
-	if err != nil {
-		return err
+	for {
+		head, err := s.head(ctx)
+		if err != nil {
+			return err
+		}
+		if err := s.reach(ctx, head, true); err != nil {
+			return err
+		}
+		// A compaction may overtake the checkpoint: then a newer one.
+		if err := s.record(ctx); !errors.Is(err, rpctypes.ErrCompacted) {
+			return err
+		}
 	}
-	if err := s.reach(ctx, head, true); err != nil {
-		return err
-	}
-	return s.record(ctx)
 }
 
 // mendAlways fills ranges anew that lost their lease or keys, or grew too large.

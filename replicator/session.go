@@ -69,7 +69,7 @@ type plan struct {
 	// broken: a store was restored, swapped or emptied, so that a rebuild may
 	// delete much that should stay.
 	broken bool
-	// from is the origin revision after which the watch begins.
+	// from is the origin revision after which the watch begins; 0 is now.
 	from int64
 }
 
@@ -111,18 +111,18 @@ func (s *session) remember() {
 
 // work runs everything that a session does at the same time.
 func (s *session) work(ctx context.Context, p plan, begun time.Time) error {
-	s.queue.advance(p.from)
 	if p.reason == "" {
 		s.queue.pause(true)
 	} else {
 		s.table.update(all, func(r *leaseRange) { r.blocked = true })
 	}
+	opened := make(chan struct{})
 	g, ctx := errgroup.WithContext(ctx)
 	s.background = g
 	defer context.AfterFunc(ctx, s.queue.close)()
 	for _, job := range []func(context.Context) error{
-		func(ctx context.Context) error { return s.follow(ctx, p.from+1) },
-		func(ctx context.Context) error { return s.converge(ctx, p, begun) },
+		func(ctx context.Context) error { return s.follow(ctx, p.from, opened) },
+		func(ctx context.Context) error { return s.converge(ctx, p, begun, opened) },
 		s.mendAlways, s.renewAlways, s.sendAlways, s.watchPeer, s.recordAlways, s.probeAlways, s.auditAlways,
 	} {
 		g.Go(func() error { return job(ctx) })
@@ -161,7 +161,7 @@ func (s *session) decide(ctx context.Context, dead int) (plan, error) {
 		return plan{}, fmt.Errorf("read own etcd's revision: %w", err)
 	}
 	s.table.perLease = keysPerLease(int(head.Count))
-	p := plan{from: head.Header.Revision}
+	var p plan
 	state := s.found.state
 	switch {
 	case state.GetOriginStore() == "":
@@ -179,7 +179,7 @@ func (s *session) decide(ctx context.Context, dead int) (plan, error) {
 		s.table.update(all, func(r *leaseRange) { r.id, r.incomplete = 0, true })
 	case 2*dead > len(s.table.ranges):
 		p.reason = "leases_lost"
-	case state.GetCheckpoint() > p.from:
+	case state.GetCheckpoint() > head.Header.Revision:
 		p.reason, p.broken = "origin_restored", true
 	default:
 		return s.decideByWitness(ctx, p)
@@ -206,7 +206,12 @@ func (s *session) decideByWitness(ctx context.Context, p plan) (plan, error) {
 
 // converge makes the mirror equal to the origin, from where the other jobs keep
 // it so.
-func (s *session) converge(ctx context.Context, p plan, begun time.Time) error {
+func (s *session) converge(ctx context.Context, p plan, begun time.Time, opened <-chan struct{}) error {
+	select {
+	case <-opened:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	if p.reason == "" {
 		if err := s.adopt(ctx); err != nil {
 			return err

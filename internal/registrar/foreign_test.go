@@ -127,6 +127,7 @@ func (n *node) becomes(region string, state registrar.State, endpoints uint32) {
 // TestForeignRegion follows one region through its life in a real etcd: filled,
 // shown, lost, and back.
 func TestForeignRegion(t *testing.T) {
+	t.Parallel()
 	server := etcdtest.Start(t)
 	m := newMirror(t, server)
 	n := start(t, server, origin, nil).ready()
@@ -187,6 +188,7 @@ func wantChanges(t *testing.T, watch registryv1.RegistryService_WatchClient, put
 
 // TestRestartDoesNotShowHalfARegion is case 12 with a registrar that is new.
 func TestRestartDoesNotShowHalfARegion(t *testing.T) {
+	t.Parallel()
 	server := etcdtest.Start(t)
 	m := newMirror(t, server)
 	m.grant()
@@ -210,6 +212,7 @@ func TestRestartDoesNotShowHalfARegion(t *testing.T) {
 // TestEtcdAwayWithdrawsNothing stops the local etcd for longer than the leases
 // live.
 func TestEtcdAwayWithdrawsNothing(t *testing.T) {
+	t.Parallel()
 	server := etcdtest.Start(t)
 	m := newMirror(t, server)
 	m.grant()

@@ -137,7 +137,7 @@ func (s rpc) ListServices(context.Context, *registryv1.ListServicesRequest) (*re
 }
 
 func (s rpc) ListRegions(context.Context, *registryv1.ListRegionsRequest) (*registryv1.ListRegionsResponse, error) {
-	return s.regions(), nil
+	return s.regions()
 }
 
 func (s rpc) ListPeers(ctx context.Context, _ *registryv1.ListPeersRequest) (*registryv1.ListPeersResponse, error) {

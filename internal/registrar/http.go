@@ -189,7 +189,7 @@ func (w web) endpoints(_ http.ResponseWriter, r *http.Request) (message, error) 
 }
 
 func (w web) listRegions(http.ResponseWriter, *http.Request) (message, error) {
-	return w.regions(), nil
+	return reply(w.regions())
 }
 
 func (w web) showPeers(_ http.ResponseWriter, r *http.Request) (message, error) {

@@ -40,6 +40,7 @@ func replicate(t *testing.T, store *etcd.Store, to *etcdtest.Server) (stop func(
 // TestReplicatedRegion is a region as the replicator mirrors it: its watchers
 // see it come, change, go and return, each in one step.
 func TestReplicatedRegion(t *testing.T) {
+	t.Parallel()
 	local, remote := etcdtest.Start(t), etcdtest.Start(t)
 	store, err := etcd.New(etcd.Config{Client: remote.Client(t), Origin: registry.Origin{Region: "b", Cluster: "c9"}})
 	fatal(t, err)

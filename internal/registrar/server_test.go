@@ -148,6 +148,7 @@ var origin = registry.Origin{Region: "a", Cluster: "c1"}
 const apiEndpoint = "/v1/services/api.shop/protocols/http/endpoints/"
 
 func TestHTTPShapes(t *testing.T) {
+	t.Parallel()
 	n := start(t, etcdtest.Start(t), origin, func(c *registrar.Config) { c.Peers = somePeers{} }).ready()
 	body := `{"ports":[{"name":"http","number":8080}],"weight":1,"health":"HEALTH_HEALTHY","zone":"a1","node":"n1"}`
 	n.want("PUT", apiEndpoint+"10.0.0.1", body, 200, `{"revision":"`)
@@ -175,6 +176,7 @@ func TestHTTPShapes(t *testing.T) {
 }
 
 func TestHTTPRefusals(t *testing.T) {
+	t.Parallel()
 	n := start(t, etcdtest.Start(t), origin, nil).ready()
 	n.want("PUT", apiEndpoint+"10.0.0.1", `{"node":"n1"}`, 200)
 	n.want("PUT", apiEndpoint+"fd00::1@i-1", ``, 200)
@@ -195,6 +197,7 @@ func TestHTTPRefusals(t *testing.T) {
 }
 
 func TestWritesFailAndReadsGoOnWhileEtcdIsAway(t *testing.T) {
+	t.Parallel()
 	server := etcdtest.Start(t)
 	n := start(t, server, origin, func(c *registrar.Config) { c.WriteTimeout = time.Second; c.BlindAfter = time.Second }).ready()
 	n.want("PUT", apiEndpoint+"10.0.0.1", ``, 200)
@@ -229,9 +232,11 @@ func (n *node) list() []registry.Endpoint {
 }
 
 func TestNotReadyUntilLoaded(t *testing.T) {
+	t.Parallel()
 	n := start(t, etcdtest.Start(t), origin, func(c *registrar.Config) { c.Feed = silentFeed{} })
 	n.want("GET", "/readyz", "", 503)
 	n.want("GET", "/v1/services", "", 503, `"kind":"unavailable"`)
+	n.want("GET", "/v1/regions", "", 503, `"kind":"unavailable"`)
 	n.want("GET", "/livez", "", 200)
 	_, err := n.client.List(t.Context(), registry.Query{})
 	if registry.KindOf(err) != registry.Unavailable {
@@ -262,18 +267,4 @@ type somePeers struct{}
 
 func (somePeers) Peers(context.Context) ([]*registryv1.Peer, error) {
 	return []*registryv1.Peer{{Region: "b", State: "live", Leader: "r-1", Lag: durationOf(80 * time.Millisecond), Leases: 200, Keys: 20000}}, nil
-}
-
-func TestIdleEtcdIsNotTakenForBlind(t *testing.T) {
-	n := start(t, etcdtest.Start(t), origin, func(c *registrar.Config) { c.BlindAfter = time.Second }).ready()
-	// Were the feed taken for blind, the age would grow past a second.
-	var last time.Duration
-	began := time.Now()
-	eventually(t, "two seconds have passed", func() bool {
-		last = max(last, n.state("a").GetAge().AsDuration())
-		return time.Since(began) > 2*time.Second
-	})
-	if last > 0 {
-		t.Errorf("the own region was %v old while its etcd was idle", last)
-	}
 }

@@ -81,8 +81,11 @@ func (s *service) services() (*registryv1.ListServicesResponse, error) {
 	return servicesAnswer(s.view.Snapshot(registry.Query{})), nil
 }
 
-func (s *service) regions() *registryv1.ListRegionsResponse {
-	return regionsAnswer(s.view.Regions())
+func (s *service) regions() (*registryv1.ListRegionsResponse, error) {
+	if !s.view.isReady() {
+		return nil, errLoading
+	}
+	return regionsAnswer(s.view.Regions()), nil
 }
 
 func (s *service) listPeers(ctx context.Context) (*registryv1.ListPeersResponse, error) {

@@ -39,6 +39,7 @@ func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 }
 
 func TestTLSOnBothListeners(t *testing.T) {
+	t.Parallel()
 	cert, pool := certificate(t)
 	n := start(t, etcdtest.Start(t), origin, func(c *registrar.Config) {
 		c.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}

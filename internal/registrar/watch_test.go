@@ -47,6 +47,7 @@ func (n *node) register(endpoints ...registry.Endpoint) {
 }
 
 func TestWatchChangesItsServices(t *testing.T) {
+	t.Parallel()
 	n := start(t, etcdtest.Start(t), origin, nil).ready()
 	n.register(plainEndpoint("a", 1), plainEndpoint("b", 2), plainEndpoint("c", 3))
 	eventually(t, "all are served", func() bool { return len(n.list()) == 3 })
@@ -87,6 +88,7 @@ func fatalKind(t *testing.T, stream grpc.BidiStreamingClient[registryv1.WatchReq
 }
 
 func TestSlowWatcherIsCutOff(t *testing.T) {
+	t.Parallel()
 	n := start(t, etcdtest.Start(t), origin, func(c *registrar.Config) { c.WatchBuffer = 50 }).ready()
 	conn := n.raw(grpc.WithInitialWindowSize(65535), grpc.WithStaticStreamWindowSize(65535), grpc.WithStaticConnWindowSize(65535))
 	stream, err := registryv1.NewRegistryServiceClient(conn).Watch(t.Context())
@@ -113,6 +115,7 @@ func TestSlowWatcherIsCutOff(t *testing.T) {
 }
 
 func TestServerSentEvents(t *testing.T) {
+	t.Parallel()
 	n := start(t, etcdtest.Start(t), origin, nil).ready()
 	n.register(plainEndpoint("a", 1), plainEndpoint("b", 2), plainEndpoint("c", 3))
 	eventually(t, "all are served", func() bool { return len(n.list()) == 3 })
@@ -157,6 +160,7 @@ func nextData(t *testing.T, lines *bufio.Scanner) map[string]any {
 }
 
 func TestStopEndsStreamsAndHealth(t *testing.T) {
+	t.Parallel()
 	n := start(t, etcdtest.Start(t), origin, nil).ready()
 	health := healthv1.NewHealthClient(n.raw())
 	eventually(t, "it is healthy", func() bool {
@@ -190,6 +194,7 @@ func TestStopEndsStreamsAndHealth(t *testing.T) {
 }
 
 func TestWatchEndsWithItsContextAndItsError(t *testing.T) {
+	t.Parallel()
 	n := start(t, etcdtest.Start(t), origin, nil).ready()
 	mine := errors.New("mine")
 	if err := n.client.Watch(t.Context(), registry.Query{}, func(registry.Event) error { return mine }); !errors.Is(err, mine) {
