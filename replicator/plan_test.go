@@ -209,7 +209,7 @@ func TestQueueKeepsOrderPerKey(t *testing.T) {
 			"push what was read": func(t *rapid.T) {
 				key := rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "key")
 				if newest[key] > acked[key] { // the reading is as new as the last event
-					q.push(key, op{rev: newest[key]}, rev+1)
+					q.pushRead([]keyOp{{key, op{rev: newest[key]}}})
 				}
 			},
 			"take": func(t *rapid.T) { take(rapid.IntRange(1, 4).Draw(t, "ops")) },

@@ -88,6 +88,28 @@ func newQueue() *queue {
 func (q *queue) push(key string, o op, low int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.enter(key, o, low)
+	q.signal()
+}
+
+// keyOp is an operation and its key.
+type keyOp struct {
+	key string
+	op  op
+}
+
+// pushRead enters what a reading of both sides found to do, in one piece, so that
+// keys of one lease travel together. It holds no checkpoint back.
+func (q *queue) pushRead(ops []keyOp) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, o := range ops {
+		q.enter(o.key, o.op, q.position+1)
+	}
+	q.signal()
+}
+
+func (q *queue) enter(key string, o op, low int64) {
 	if q.closed {
 		o.settle()
 		return
@@ -110,7 +132,6 @@ func (q *queue) push(key string, o op, low int64) {
 		e.op = o
 		q.bytes += e.size()
 	}
-	q.signal()
 }
 
 func (q *queue) pushNext(e *entry, o op, low int64) {

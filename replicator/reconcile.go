@@ -442,7 +442,8 @@ func (s *session) waitForBacklog(ctx context.Context) error {
 // fillUnit merges the origin's and the peer's keys of a span. Its ranges are
 // blocked until every event up to the revision of the reading has been pushed:
 // of what was read and what was watched the newest is then in the queue, for each
-// key, and nothing older can come.
+// key, and nothing older can come. Until settled is done, the ranges are recorded
+// as incomplete, so a fill holds no checkpoint back.
 func (s *session) fillUnit(ctx context.Context, in span, empty bool, settled *sync.WaitGroup) error {
 	origin := newPager(s.source, s, in, "own etcd")
 	peer := newPager(s.client, s, in, "peer")
@@ -450,6 +451,7 @@ func (s *session) fillUnit(ctx context.Context, in span, empty bool, settled *sy
 	counted := map[string]int{}
 	ranges := s.table.within(in)
 	at := 0
+	var ops []keyOp
 	for {
 		p, ok, err := mergeNext(ctx, origin, peer)
 		if err != nil {
@@ -466,24 +468,19 @@ func (s *session) fillUnit(ctx context.Context, in span, empty bool, settled *sy
 			counted[ranges[at].start]++
 		}
 		if o, differs := difference(p); differs {
-			s.pushFill(p.key, o, settled)
+			o.settled = settled
+			ops = append(ops, keyOp{p.key, o})
 		}
 	}
 	if err := s.reach(ctx, origin.rev, false); err != nil {
 		return err
 	}
+	settled.Add(len(ops))
+	s.queue.pushRead(ops)
 	s.table.recount(in, counted, origin.firstRev)
 	s.table.update(in, func(r *leaseRange) { r.blocked = false })
 	s.queue.release()
 	return nil
-}
-
-// pushFill enters an operation of a fill. It does not hold the checkpoint back:
-// until it is settled, its range is recorded as incomplete.
-func (s *session) pushFill(key string, o op, settled *sync.WaitGroup) {
-	settled.Add(1)
-	o.settled = settled
-	s.queue.push(key, o, s.queue.depth().position+1)
 }
 
 // mergeNext returns the next key of the two sides, in order.
