@@ -5,7 +5,6 @@
 package etcdtest
 
 import (
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -15,6 +14,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
+
+	"github.com/aether-federation/aether/internal/freeport"
 )
 
 // startTimeout bounds the start of one etcd: ready in 0.25 s on an idle machine.
@@ -116,12 +117,11 @@ func freeURL(tb testing.TB) url.URL { return url.URL{Scheme: "http", Host: FreeA
 // FreeAddress returns a loopback address that nothing listens at.
 func FreeAddress(tb testing.TB) string {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := freeport.Find()
 	if err != nil {
-		tb.Fatalf("find a free port: %v", err)
+		tb.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return address.String()
 }
 
 // Copy is a copy of an etcd's data directory.
