@@ -8,12 +8,14 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/aether-federation/aether/internal/freeport"
 )
@@ -27,6 +29,9 @@ type Server struct {
 	tb   testing.TB
 	cfg  *embed.Config
 	etcd *embed.Etcd
+
+	mu      sync.Mutex
+	serving []*grpc.Server
 }
 
 // Option changes an etcd's configuration before it starts.
@@ -47,6 +52,7 @@ func Start(tb testing.TB, options ...Option) *Server {
 		option(cfg)
 	}
 	s := &Server{tb: tb, cfg: cfg}
+	cfg.ServiceRegister = s.serves // hands each gRPC server over before it serves
 	s.Restart()
 	tb.Cleanup(s.Stop)
 	return s
@@ -64,13 +70,26 @@ func (s *Server) Client(tb testing.TB) *clientv3.Client {
 	return NewClient(tb, s.Endpoint())
 }
 
-// Stop stops the etcd; its clients' calls fail from then on. Stopping twice is
-// harmless.
+// Stop stops the etcd; its clients' calls fail from then on. They are cut off:
+// etcd would wait seconds for their streams. Stopping twice is harmless.
 func (s *Server) Stop() {
-	if s.etcd != nil {
-		s.etcd.Close()
-		s.etcd = nil
+	if s.etcd == nil {
+		return
 	}
+	s.mu.Lock()
+	for _, g := range s.serving {
+		g.Stop()
+	}
+	s.serving = nil
+	s.mu.Unlock()
+	s.etcd.Close()
+	s.etcd = nil
+}
+
+func (s *Server) serves(g *grpc.Server) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.serving = append(s.serving, g)
 }
 
 // Restart starts the etcd again, after Stop, at the same address with whatever
