@@ -64,7 +64,7 @@ func (p *pair) update(n int, perSecond float64) map[string]time.Time {
 	for i := range n {
 		due := begun.Add(time.Duration(float64(i) / perSecond * float64(time.Second)))
 		if wait := time.Until(due); wait > 0 {
-			time.Sleep(wait)
+			<-time.After(wait)
 		}
 		g.Go(func() error {
 			v := fmt.Sprint("update-", i)
@@ -177,7 +177,7 @@ func takeover(b *testing.B, meanwhile func(*pair)) {
 func BenchmarkUnrelatedPuts(b *testing.B) {
 	for b.Loop() {
 		p := newPair(b, 80*time.Millisecond, mirrorKeys)
-		b.ReportMetric(p.unrelated(func() { time.Sleep(2 * time.Second) }), "idle-p99-ms")
+		b.ReportMetric(p.unrelated(func() { <-time.After(2 * time.Second) }), "idle-p99-ms")
 		var m *mirroring
 		b.ReportMetric(p.unrelated(func() {
 			m = p.start()

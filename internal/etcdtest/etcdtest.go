@@ -23,6 +23,8 @@ import (
 // startTimeout bounds the start of one etcd: ready in 0.25 s on an idle machine.
 const startTimeout = time.Minute
 
+const dialTimeout = 5 * time.Second
+
 // Server is an embedded etcd with one member. Its address and data outlive Stop
 // and Restart.
 type Server struct {
@@ -121,7 +123,7 @@ func NewClient(tb testing.TB, endpoints ...string) *clientv3.Client {
 	tb.Helper()
 	c, err := clientv3.New(clientv3.Config{
 		Endpoints:   endpoints,
-		DialTimeout: startTimeout,
+		DialTimeout: dialTimeout,
 		Logger:      zap.NewNop(),
 	})
 	if err != nil {
