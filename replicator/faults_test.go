@@ -326,6 +326,16 @@ func TestOneRevisionOf500Operations(t *testing.T) {
 	r.waitMirrored()
 }
 
+// A peer that allows fewer operations in a transaction than is usual.
+func TestAPeerWithFewOperationsPerTransaction(t *testing.T) {
+	noLeaks(t)
+	r := newRig(t, func(c *embed.Config) { c.MaxTxnOps = 20 })
+	r.put(0, 1000, "v")
+	rep := r.start()
+	r.waitMirrored()
+	r.waitState(rep, StateLive)
+}
+
 // A value that the peer refuses is left out, its older value removed, and the
 // rest flows.
 func TestAPoisonValue(t *testing.T) {

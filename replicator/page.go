@@ -89,7 +89,7 @@ func (p *pager) next() { p.page = p.page[1:] }
 func (p *pager) read(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.s.callTimeout())
 	defer cancel()
-	limit := min(max(pageBytes/max(p.s.valueSize.Load(), 1), 8), pageKeys)
+	limit := min(max(pageBytes/p.s.valueSize.Load(), 8), pageKeys)
 	got, err := p.client.Get(ctx, p.from, clientv3.WithRange(p.end), clientv3.WithLimit(limit))
 	if err != nil {
 		return fmt.Errorf("read %s: %w", p.what, err)
@@ -107,7 +107,8 @@ func (p *pager) read(ctx context.Context) error {
 	return nil
 }
 
-// learnSize moves the average size of values towards that of a page.
+// learnSize moves the average size of a key and its value towards that of a page:
+// up at once, down by steps, so that no page becomes much too large.
 func (s *session) learnSize(kvs []*mvccpb.KeyValue) {
 	if len(kvs) == 0 {
 		return
@@ -116,5 +117,5 @@ func (s *session) learnSize(kvs []*mvccpb.KeyValue) {
 	for _, kv := range kvs {
 		total += len(kv.Value) + len(kv.Key)
 	}
-	s.valueSize.Store((s.valueSize.Load() + int64(total/len(kvs))) / 2)
+	s.valueSize.Store(max(int64(total/len(kvs)), s.valueSize.Load()/4, 1))
 }

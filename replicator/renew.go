@@ -46,7 +46,7 @@ func (s *session) renewAlways(ctx context.Context) error {
 			s.status.enter(StateStale, fmt.Errorf("own etcd has not answered for %v: mirrors are not kept alive", time.Since(proven).Round(time.Second)))
 			continue
 		}
-		s.status.leave(StateStale, StateLive)
+		s.status.leave(StateStale, s.restingState())
 		dead, err := s.renew(ctx)
 		switch {
 		case err == nil:
@@ -61,6 +61,14 @@ func (s *session) renewAlways(ctx context.Context) error {
 			s.log.Warn("leases were not renewed, trying again", "error", err, "left", (s.ttl() - time.Since(renewed)).Round(time.Millisecond))
 		}
 	}
+}
+
+// restingState is the state when nothing is wrong.
+func (s *session) restingState() State {
+	if s.rec.recorded() == 0 {
+		return StateSyncing
+	}
+	return StateLive
 }
 
 // proveOrigin makes a linearizable read of the origin: one without a quorum, or

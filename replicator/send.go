@@ -183,7 +183,7 @@ func (s *session) delivered(batch []*entry, rev int64) {
 		s.deleted.add(rev)
 	}
 	if puts > 0 && s.full.CompareAndSwap(true, false) {
-		s.status.enter(StateLive, nil)
+		s.status.leave(StateFull, s.restingState())
 		s.log.Info("peer has space again")
 	}
 	s.meter.sent(puts, deletes)

@@ -47,6 +47,9 @@ type session struct {
 	lastSent   time.Time
 }
 
+// firstValueSize is what values are taken for before any was read.
+const firstValueSize = 8 << 10
+
 func newSession(m *mirror, f found, held fence) *session {
 	table := &leaseTable{perLease: minKeysPerLease}
 	s := &session{
@@ -57,7 +60,7 @@ func newSession(m *mirror, f found, held fence) *session {
 		liveLease: f.liveLease,
 		poison:    newPoison(),
 	}
-	s.valueSize.Store(256)
+	s.valueSize.Store(firstValueSize)
 	return s
 }
 
