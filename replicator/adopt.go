@@ -2,10 +2,12 @@ package replicator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 )
@@ -97,6 +99,9 @@ func (s *session) lookUp(ctx context.Context, keys []string) ([]*mvccpb.KeyValue
 		gets[i] = clientv3.OpGet(key)
 	}
 	resp, err := s.client.Txn(ctx).Then(gets...).Commit()
+	if errors.Is(err, rpctypes.ErrTooManyOps) && len(keys) > 1 {
+		return s.lookUpHalves(ctx, keys)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read %d keys of peer: %w", len(keys), err)
 	}
@@ -107,6 +112,16 @@ func (s *session) lookUp(ctx context.Context, keys []string) ([]*mvccpb.KeyValue
 		}
 	}
 	return found, nil
+}
+
+// lookUpHalves is lookUp for a peer that allows fewer operations a transaction.
+func (s *session) lookUpHalves(ctx context.Context, keys []string) ([]*mvccpb.KeyValue, error) {
+	first, err := s.lookUp(ctx, keys[:len(keys)/2])
+	if err != nil {
+		return nil, err
+	}
+	second, err := s.lookUp(ctx, keys[len(keys)/2:])
+	return append(first, second...), err
 }
 
 // holds reports whether the peer's kv is what o would make of key.

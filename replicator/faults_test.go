@@ -331,9 +331,16 @@ func TestAPeerWithFewOperationsPerTransaction(t *testing.T) {
 	noLeaks(t)
 	r := newRig(t, func(c *embed.Config) { c.MaxTxnOps = 20 })
 	r.put(0, 1000, "v")
-	rep := r.start()
+	first := r.start()
 	r.waitMirrored()
-	r.waitState(rep, StateLive)
+	r.waitState(first, StateLive)
+	if err := first.stop(); err != nil {
+		t.Fatal(err)
+	}
+	r.put(0, 200, "w")
+	second := r.start()
+	r.waitMirrored()
+	r.waitState(second, StateLive)
 }
 
 // A value that the peer refuses is left out, its older value removed, and the
