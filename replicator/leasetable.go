@@ -25,6 +25,8 @@ const (
 	// an etcd expires some 500 leases within a second, and answers about 2,600
 	// keepalives a second.
 	wantedLeases = 500
+	// spareLeases may be empty without being given up.
+	spareLeases = 16
 )
 
 // keysPerLease returns how many keys a fill puts on a lease in a mirror of total
@@ -368,6 +370,31 @@ func (t *leaseTable) update(s span, change func(*leaseRange)) {
 			change(&t.ranges[i])
 		}
 	}
+}
+
+// dropEmpty joins ranges without keys to the one before, when there are far more
+// leases than the keys need. Nothing is written for it: their leases are no longer
+// renewed and expire. It reports whether there were any.
+func (t *leaseTable) dropEmpty() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	keys := 0
+	for _, r := range t.ranges {
+		keys += r.keys
+	}
+	if t.counting > 0 || len(t.ranges) <= 2*(keys/keysPerLease(keys)+1)+spareLeases {
+		return false
+	}
+	kept := t.ranges[:1]
+	for _, r := range t.ranges[1:] {
+		if r.keys == 0 && !r.blocked && !r.incomplete && !kept[len(kept)-1].blocked {
+			continue
+		}
+		kept = append(kept, r)
+	}
+	dropped := len(kept) < len(t.ranges)
+	t.ranges = slices.Clone(kept)
+	return dropped
 }
 
 // total returns the number of keys and of leases.

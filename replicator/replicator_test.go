@@ -1,6 +1,7 @@
 package replicator
 
 import (
+	"fmt"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -254,6 +255,33 @@ func TestLeasesAreSplitWhenTheMirrorGrows(t *testing.T) {
 	r.waitMirrored()
 	if puts, _ := watched.stop(); puts > 300 {
 		t.Errorf("one more key made %d puts", puts)
+	}
+}
+
+// A mirror that shrinks gives its leases up, without a write below its prefix.
+func TestLeasesAreGivenUpWhenTheMirrorShrinks(t *testing.T) {
+	noLeaks(t)
+	r := newRig(t)
+	r.ttl = 3
+	r.put(0, 5000, "v")
+	rep := r.start()
+	r.waitMirrored()
+	if s := r.waitState(rep, StateLive); len(r.found().state.GetLeases()) != 50 {
+		t.Fatalf("it is on %d leases", s.Leases)
+	}
+	watched := r.recordChanges()
+	r.remove(100, 5000)
+	r.waitMirrored()
+	eventually(t, "the leases are given up", func() string {
+		if n := len(r.found().state.GetLeases()); n > 2 {
+			return fmt.Sprint(n, " are left")
+		}
+		return ""
+	})
+	r.put(100, 150, "again")
+	r.waitMirrored()
+	if puts, deletes := watched.stop(); puts != 50 || deletes != 4900 {
+		t.Errorf("%d puts and %d deletes, want 50 and 4900", puts, deletes)
 	}
 }
 

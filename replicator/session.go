@@ -2,13 +2,11 @@ package replicator
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
@@ -62,18 +60,6 @@ func newSession(m *mirror, f found, held fence) *session {
 	}
 	s.valueSize.Store(firstValueSize)
 	return s
-}
-
-// plan is what a session makes of what it found.
-type plan struct {
-	// reason says why the mirror is rebuilt: the label of the resync metric.
-	// Empty: it is adopted as it is.
-	reason string
-	// broken: a store was restored, swapped or emptied, so that a rebuild may
-	// delete much that should stay.
-	broken bool
-	// from is the origin revision after which the watch begins; 0 is now.
-	from int64
 }
 
 // run mirrors until ctx ends or something unexpected happens, which is its error.
@@ -203,45 +189,18 @@ func (s *session) decide(ctx context.Context, dead int) (plan, error) {
 		return plan{}, fmt.Errorf("read own etcd's revision: %w", err)
 	}
 	s.table.perLease = keysPerLease(int(head.Count))
-	var p plan
-	state := s.found.state
-	switch {
-	case state.GetOriginStore() == "":
-		p.reason = "first"
-	case state.GetOriginStore() != s.own.id:
-		p.reason, p.broken = "origin_changed", true
-	case s.restored != "":
-		p.reason, p.broken = s.restored, true
-	case state.GetPeerStore() != s.theirs.id:
-		p.reason = "peer_changed"
-	case state.GetPhase() != mirrorv1.Phase_PHASE_COMPLETE || state.GetCheckpoint() == 0:
-		p.reason = "unfinished"
-	case state.GetLeaseTtl() != s.ttlSeconds():
-		p.reason = "ttl_changed"
-		s.table.update(all, func(r *leaseRange) { r.id, r.incomplete = 0, true })
-	case 2*dead > len(s.table.ranges):
-		p.reason = "leases_lost"
-	case state.GetCheckpoint() > head.Header.Revision:
-		p.reason, p.broken = "origin_restored", true
-	default:
-		return s.decideByWitness(ctx, p)
+	c := circumstances{
+		owner: s.found.owner, state: s.found.state, own: s.own.id, theirs: s.theirs.id, restored: s.restored,
+		ttl: s.ttlSeconds(), ranges: len(s.table.ranges), dead: dead, head: head.Header.Revision,
 	}
-	return p, nil
-}
-
-func (s *session) decideByWitness(ctx context.Context, p plan) (plan, error) {
-	same, err := s.confirms(ctx, s.found.state)
-	switch {
-	case errors.Is(err, rpctypes.ErrCompacted):
-		p.reason = "compacted"
-	case errors.Is(err, rpctypes.ErrFutureRev):
-		p.reason, p.broken = "origin_restored", true
-	case err != nil:
-		return plan{}, fmt.Errorf("read witness on own etcd: %w", err)
-	case !same:
-		p.reason, p.broken = "origin_restored", true
-	default:
-		p.from = s.found.state.GetCheckpoint()
+	if s.found.state.GetCheckpoint() > 0 {
+		if c.witness, err = s.confirms(ctx, s.found.state); err != nil {
+			return plan{}, fmt.Errorf("read witness on own etcd: %w", err)
+		}
+	}
+	p := choose(c)
+	if p.reason == reasonTTL {
+		s.table.update(all, func(r *leaseRange) { r.id, r.incomplete = 0, true })
 	}
 	return p, nil
 }
