@@ -273,7 +273,12 @@ func (c *checker) behind(key string, state *mirrorv1.State) string {
 	if is == nil {
 		is = &showing{at: -1}
 	}
-	if want < 0 || is.at >= want || !versions[want].present && !is.present || incomplete(state, key[len(c.prefix):]) {
+	if want < 0 || is.at >= want || !versions[want].present && !is.present {
+		return ""
+	}
+	// A value that came back with a backup may have been taken for what it was
+	// before.
+	if is.at >= 0 && versions[want].present && versions[is.at].value == versions[want].value || incomplete(state, key[len(c.prefix):]) {
 		return ""
 	}
 	return fmt.Sprintf("%s is behind the checkpoint %d: the origin had %v", key, state.GetCheckpoint(), versions[want])

@@ -43,15 +43,15 @@ var kinds = []kind{
 	{name: "origin's link cut", touches: partLink, blocks: true, begin: cutOrigin},
 	{name: "peer stopped", touches: partPeer, blocks: true, begin: stopPeer},
 	{name: "peer killed", touches: partPeer, blocks: true, begin: killPeer},
-	{name: "peer restored", touches: partPeer + partLink, blocks: true, begin: restorePeer},
+	{name: "peer restored", touches: partPeer + partLink, begin: restorePeer},
 	{name: "peer full", touches: partPeer + partCompaction, begin: fillPeer},
 	{name: "member stopped", touches: partPeer, members: 3, begin: stopMember},
 	{name: "member killed", touches: partPeer, members: 3, begin: killMember},
 	{name: "leader moved", touches: partPeer, members: 3, begin: moveLeader},
 	{name: "origin stopped", touches: partOrigin, blocks: true, begin: stopOrigin},
 	{name: "origin killed", touches: partOrigin, blocks: true, begin: killOrigin},
-	{name: "origin restored", touches: partOrigin + partLink, blocks: true, begin: restoreOrigin},
-	{name: "origin set far back", touches: everyPart, blocks: true, begin: setOriginBack},
+	{name: "origin restored", touches: partOrigin + partLink, begin: restoreOrigin},
+	{name: "origin set far back", touches: everyPart, begin: setOriginBack},
 	{name: "replicator restarted", touches: partReplicator, blocks: true, begin: restart},
 	{name: "replicator killed", touches: partReplicator + partLink, blocks: true, begin: killReplicator},
 	{name: "second replicator", touches: partReplicator, begin: addReplicator},
@@ -211,6 +211,7 @@ func killOrigin(m *model, _ int) func() {
 
 // unlinked calls f while no replicator reaches anything.
 func (m *model) unlinked(f func()) {
+	defer m.trouble(time.Now())
 	for _, p := range m.replicators {
 		for _, l := range p.links() {
 			l.Down()

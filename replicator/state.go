@@ -111,11 +111,12 @@ func (r *recorder) write(ctx context.Context) error {
 // peerWentOn returns an error when the peer was set back since the session saw it
 // last: what is true of the mirror that was there is not of the one that is.
 func (r *recorder) peerWentOn(ctx context.Context) error {
+	seen := r.seen.Load()
 	got, err := r.client.Get(ctx, keyspace.OwnerKey(r.origin), clientv3.WithCountOnly())
 	if err != nil {
 		return fmt.Errorf("read peer's revision: %w", err)
 	}
-	return setBack(r.seen.Load(), got.Header.Revision)
+	return setBack(seen, got.Header.Revision)
 }
 
 // setBack returns an error when the peer is at a revision below one seen before.
