@@ -74,6 +74,7 @@ type model struct {
 	late         *lateness
 	// replicators that run, the newest last, and how many there have been.
 	replicators []*process
+	last        *process
 	started     int
 
 	mu      sync.Mutex

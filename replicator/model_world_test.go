@@ -142,7 +142,7 @@ func (m *model) startReplicator() *process {
 	runs.from, runs.intercept = client, m.late.intercept
 	runs.change = func(rep *Replicator) { rep.Holder, rep.Log = p.name, m.history.logger(p.name) }
 	p.running = runs.start(peer)
-	m.replicators = append(m.replicators, p)
+	m.replicators, m.last = append(m.replicators, p), p
 	m.history.tell("%s started", p.name)
 	return p
 }
@@ -165,8 +165,8 @@ func (m *model) stopReplicator(p *process) {
 	m.history.tell("%s stopped", p.name)
 }
 
-// newest is the replicator that was started last.
-func (m *model) newest() *process { return m.replicators[len(m.replicators)-1] }
+// newest is the replicator that was started last; it may have been stopped.
+func (m *model) newest() *process { return m.last }
 
 // writer changes the origin at random. Each value has a number that no other has.
 type writer struct {

@@ -67,8 +67,8 @@ type recorder struct {
 	fence fence
 	table *leaseTable
 	// seen is the highest revision of the peer that the session has seen.
-	seen *atomic.Int64
-	mu   sync.Mutex
+	seen  *atomic.Int64
+	mu    sync.Mutex
 	phase mirrorv1.Phase
 	// checkpoint and witness as last told; 0 while syncing.
 	checkpoint int64
