@@ -23,6 +23,8 @@ type version struct {
 	present bool
 	// since is when a restore made it true; zero for a change.
 	since time.Time
+	// seen is when it was seen.
+	seen time.Time
 }
 
 // truth is all versions of all keys of an origin, the oldest first.
@@ -34,11 +36,11 @@ type truth struct {
 func newTruth() *truth { return &truth{keys: map[string][]version{}} }
 
 func (h *truth) put(key, value string, rev int64) {
-	h.keys[key] = append(h.keys[key], version{epoch: h.epoch, rev: rev, value: value, present: true})
+	h.keys[key] = append(h.keys[key], version{epoch: h.epoch, rev: rev, value: value, present: true, seen: time.Now()})
 }
 
 func (h *truth) remove(key string, rev int64) {
-	h.keys[key] = append(h.keys[key], version{epoch: h.epoch, rev: rev})
+	h.keys[key] = append(h.keys[key], version{epoch: h.epoch, rev: rev, seen: time.Now()})
 }
 
 // restored begins an epoch in which the origin holds content, as of rev.
@@ -46,7 +48,7 @@ func (h *truth) restored(content map[string]string, rev int64, since time.Time) 
 	h.epoch++
 	for key, versions := range h.keys {
 		value, present := content[key]
-		h.keys[key] = append(versions, version{epoch: h.epoch, rev: rev, value: value, present: present, since: since})
+		h.keys[key] = append(versions, version{epoch: h.epoch, rev: rev, value: value, present: present, since: since, seen: since})
 	}
 }
 
@@ -142,11 +144,17 @@ type checker struct {
 }
 
 // showing is where a key on the peer is: which of the origin's versions it showed
-// last, -1 for none, and whether it is there.
+// last, -1 for none, and whether it is there. Where that is not certain, because a
+// delete has two explanations or a value came back with a backup, at is the
+// earliest and upTo the latest that it may have been.
 type showing struct {
-	at      int
-	present bool
+	at, upTo int
+	present  bool
 }
+
+// bothWatched is by how much one side's watch may tell of a change sooner than
+// the other's.
+const bothWatched = time.Second
 
 type undone struct {
 	rev int64
@@ -177,7 +185,7 @@ func (c *checker) see(s sighting) string {
 func (c *checker) seeMirrored(s sighting) string {
 	key := c.keys[s.key]
 	if key == nil {
-		key = &showing{at: -1}
+		key = &showing{at: -1, upTo: -1}
 		c.keys[s.key] = key
 	}
 	c.undo = append(c.undo, undone{s.rev, s.key, *key})
@@ -197,7 +205,7 @@ func (c *checker) seePut(s sighting, key *showing) string {
 	case at < 0:
 		return fmt.Sprintf("%s shows %s, which the origin never had", s.key, s.value)
 	}
-	key.at = at
+	key.at, key.upTo = at, last(versions, s.at, func(v version) bool { return v.present && v.value == s.value })
 	switch {
 	case s.lease == 0:
 		return fmt.Sprintf("%s was put on no lease", s.key)
@@ -209,10 +217,11 @@ func (c *checker) seePut(s sighting, key *showing) string {
 
 func (c *checker) seeDelete(s sighting, key *showing) string {
 	key.present = false
+	versions := c.truth.keys[s.key]
+	key.upTo = max(key.upTo, last(versions, s.at, func(v version) bool { return !v.present }))
 	if c.excuse.excused(s) != "" {
 		return ""
 	}
-	versions := c.truth.keys[s.key]
 	at := next(versions, max(key.at, 0), s.at, func(v version) bool { return !v.present })
 	if at < 0 {
 		return fmt.Sprintf("%s was deleted, which nobody asked for", s.key)
@@ -229,6 +238,17 @@ func (c *checker) seeDelete(s sighting, key *showing) string {
 func next(versions []version, from int, at time.Time, match func(version) bool) int {
 	for i := from; i < len(versions); i++ {
 		if match(versions[i]) && !versions[i].since.After(at) {
+			return i
+		}
+	}
+	return -1
+}
+
+// last returns the last version that matches and may have been mirrored at a
+// time, or -1.
+func last(versions []version, at time.Time, match func(version) bool) int {
+	for i, v := range slices.Backward(versions) {
+		if match(v) && !v.seen.After(at.Add(bothWatched)) {
 			return i
 		}
 	}
@@ -271,14 +291,9 @@ func (c *checker) behind(key string, state *mirrorv1.State) string {
 	}
 	is := c.keys[key]
 	if is == nil {
-		is = &showing{at: -1}
+		is = &showing{at: -1, upTo: -1}
 	}
-	if want < 0 || is.at >= want || !versions[want].present && !is.present {
-		return ""
-	}
-	// A value that came back with a backup may have been taken for what it was
-	// before.
-	if is.at >= 0 && versions[want].present && versions[is.at].value == versions[want].value || incomplete(state, key[len(c.prefix):]) {
+	if want < 0 || is.upTo >= want || !versions[want].present && !is.present || incomplete(state, key[len(c.prefix):]) {
 		return ""
 	}
 	return fmt.Sprintf("%s is behind the checkpoint %d: the origin had %v", key, state.GetCheckpoint(), versions[want])

@@ -1,13 +1,16 @@
 package replicator
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime/pprof"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -105,7 +108,6 @@ func runModel(t *testing.T, seed uint64, lasts time.Duration) {
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("do it again with %s=%d", seedVariable, seed)
-			m.history.print(t, "")
 		}
 	})
 	m.startReplicator()
@@ -203,10 +205,17 @@ func (m *model) waitUntil(at time.Time) bool {
 // held after a restore of the origin, and then judges what was seen on the way.
 func (m *model) converge(after string) {
 	m.t.Helper()
-	begun := time.Now()
+	begun, why := time.Now(), ""
+	defer func() {
+		if m.t.Failed() && why != "" {
+			m.history.print(m.t, why)
+			m.printGoroutines()
+		}
+	}()
 	eventually(m.t, "mirror equals origin after "+after, func() string {
 		m.acceptIfHeld()
-		return m.differs()
+		why = m.differs()
+		return why
 	})
 	took := time.Since(begun)
 	m.history.tell("equal after %v", took)
@@ -217,6 +226,17 @@ func (m *model) converge(after string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.checker.settled = m.truth.epoch
+}
+
+// printGoroutines shows what the replicators wait for.
+func (m *model) printGoroutines() {
+	var dump bytes.Buffer
+	_ = pprof.Lookup("goroutine").WriteTo(&dump, 1) // to memory: never fails
+	for _, goroutine := range strings.Split(dump.String(), "\n\n") {
+		if strings.Contains(goroutine, "/replicator.(*session)") {
+			m.t.Log(goroutine)
+		}
+	}
 }
 
 // acceptIfHeld accepts what is held, which nothing but a restore may cause.
