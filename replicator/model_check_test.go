@@ -293,7 +293,11 @@ func (c *checker) behind(key string, state *mirrorv1.State) string {
 	if is == nil {
 		is = &showing{at: -1, upTo: -1}
 	}
-	if want < 0 || is.upTo >= want || !versions[want].present && !is.present || incomplete(state, key[len(c.prefix):]) {
+	if want < 0 || is.upTo >= want || incomplete(state, key[len(c.prefix):]) {
+		return ""
+	}
+	// What a restore has not changed needs no event.
+	if is.present == versions[want].present && (!is.present || versions[is.at].value == versions[want].value) {
 		return ""
 	}
 	return fmt.Sprintf("%s is behind the checkpoint %d: the origin had %v", key, state.GetCheckpoint(), versions[want])
