@@ -2,6 +2,7 @@ package replicator
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -23,6 +24,8 @@ type session struct {
 	table *leaseTable
 	queue *queue
 	tasks *tasks
+	// streams names the session's watch streams.
+	streams string
 	// liveLease is the lease of the live key.
 	liveLease clientv3.LeaseID
 	deleted   revisions
@@ -56,6 +59,7 @@ func newSession(m *mirror, f found, held fence) *session {
 		tasks:     newTasks(),
 		liveLease: f.liveLease,
 		poison:    newPoison(),
+		streams:   hex.EncodeToString(newToken()),
 	}
 	s.rec = &recorder{mirror: m, fence: held, table: table, seen: &s.seenTheirs}
 	s.seenTheirs.Store(f.revision)
