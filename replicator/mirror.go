@@ -51,6 +51,8 @@ type mirror struct {
 	// restored says which side was, until the mirror has been rebuilt: the label
 	// of the resync metric.
 	restored string
+	// interrupted: a session came before.
+	interrupted bool
 }
 
 func (r *Replicator) mirror(peer Peer, lead Leadership) (*mirror, error) {
@@ -132,6 +134,10 @@ func (m *mirror) connectAndMirror(ctx context.Context) error {
 	if err := m.connect(ctx); err != nil {
 		return m.explain(err)
 	}
+	if m.interrupted {
+		m.avoidSilent(ctx)
+	}
+	m.interrupted = true
 	ctx = clientv3.WithRequireLeader(ctx)
 	s, err := m.takeOver(ctx)
 	if err != nil {
