@@ -105,7 +105,7 @@ func (s *session) remember() {
 	s.mirror.own.revision = max(s.own.revision, s.seenOwn.Load())
 	s.mirror.theirs.revision = max(s.theirs.revision, s.seenTheirs.Load())
 	if s.rebuilt.Load() {
-		s.restored = ""
+		s.restored, s.mirror.repair = "", false
 	}
 }
 
@@ -124,6 +124,7 @@ func (s *session) work(ctx context.Context, p plan, begun time.Time) error {
 		func(ctx context.Context) error { return s.follow(ctx, p.from, opened) },
 		func(ctx context.Context) error { return s.converge(ctx, p, begun, opened) },
 		s.mendAlways, s.renewAlways, s.sendAlways, s.watchPeer, s.recordAlways, s.probeAlways, s.auditAlways,
+		s.credentialsAlways, s.repairAlways, s.inspect,
 	} {
 		g.Go(func() error { return job(ctx) })
 	}
@@ -170,6 +171,8 @@ func (s *session) decide(ctx context.Context, dead int) (plan, error) {
 		p.reason, p.broken = "origin_changed", true
 	case s.restored != "":
 		p.reason, p.broken = s.restored, true
+	case s.repair:
+		p.reason = "repair"
 	case state.GetPeerStore() != s.theirs.id:
 		p.reason = "peer_changed"
 	case state.GetPhase() != mirrorv1.Phase_PHASE_COMPLETE || state.GetCheckpoint() == 0:
