@@ -27,7 +27,7 @@ func (c *checker) lease(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	key := keyspace.MirrorPrefix(c.origin) + "probe-" + hex.EncodeToString(newToken())
+	key := keyspace.ProbeKey(c.origin, hex.EncodeToString(newToken()))
 	c.allowed("write "+keyspace.MirrorPrefix(c.origin), c.putFenced(ctx, key, lease.ID))
 	c.allowed("keep the lease alive", c.call(ctx, func(ctx context.Context) error {
 		_, err := c.client.KeepAliveOnce(ctx, lease.ID)
