@@ -58,7 +58,7 @@ func (s *session) audit(ctx context.Context, in span) error {
 		return err
 	}
 	for len(suspects) > 0 {
-		n := min(len(suspects), maxBatchOps)
+		n := min(len(suspects), maxTxnOps)
 		if err := s.mendDrift(ctx, suspects[:n]); err != nil {
 			return err
 		}

@@ -3,9 +3,11 @@ package replicator
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 )
@@ -187,6 +189,9 @@ func (v *verifier) get(ctx context.Context, c *clientv3.Client, what string, som
 		gets[i] = clientv3.OpGet(s.key)
 	}
 	resp, err := c.Txn(ctx).Then(gets...).Commit()
+	if half := len(some) / 2; errors.Is(err, rpctypes.ErrTooManyOps) && half > 0 {
+		return errors.Join(v.get(ctx, c, what, some[:half], found), v.get(ctx, c, what, some[half:], found[half:]))
+	}
 	if err != nil {
 		return fmt.Errorf("read %d keys of %s: %w", len(some), what, err)
 	}

@@ -41,7 +41,7 @@ const (
 	unknown verdict = iota
 	// full: not applied, because it writes and there is no space.
 	full
-	// tooLarge: not applied; some operation in it will never be.
+	// tooLarge: not applied; it has too many operations or bytes for this peer.
 	tooLarge
 	// leaseGone: not applied; a lease in it does not exist.
 	leaseGone
@@ -63,7 +63,7 @@ func judge(err error) verdict {
 	switch {
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return full
-	case errors.Is(err, rpctypes.ErrRequestTooLarge), tooLargeToSend(err):
+	case errors.Is(err, rpctypes.ErrRequestTooLarge), errors.Is(err, rpctypes.ErrTooManyOps), tooLargeToSend(err):
 		return tooLarge
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return leaseGone

@@ -2,6 +2,7 @@ package replicator
 
 import (
 	"iter"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -24,6 +25,8 @@ const (
 	// an etcd expires some 500 leases within a second, and answers about 2,600
 	// keepalives a second.
 	wantedLeases = 500
+	// spareLeases may be empty without being given up.
+	spareLeases = 16
 )
 
 // keysPerLease returns how many keys a fill puts on a lease in a mirror of total
@@ -162,6 +165,55 @@ func cut(before, key string) string {
 		return key
 	}
 	return strings.Clone(key[:n+1])
+}
+
+// runs gathers, from sorted keys and the leases they are on, the ranges in which
+// neighbours share a lease.
+type runs struct {
+	found []leaseRange
+	last  string
+}
+
+func (r *runs) add(key string, id clientv3.LeaseID) {
+	switch {
+	case len(r.found) == 0:
+		r.found = append(r.found, leaseRange{id: id})
+	case r.found[len(r.found)-1].id != id:
+		r.found = append(r.found, leaseRange{start: cut(r.last, key), id: id})
+	}
+	r.last = key
+}
+
+func (r *runs) leases() []clientv3.LeaseID {
+	var ids []clientv3.LeaseID
+	for _, f := range r.found {
+		if f.id != 0 {
+			ids = append(ids, f.id)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// ranges returns the runs as ranges to begin with: those on a lease that is good
+// keep it, the first run of each; the others have none and, as neighbours, are one.
+func (r *runs) ranges(good func(clientv3.LeaseID) bool) []leaseRange {
+	out := []leaseRange{{incomplete: true}}
+	used := map[clientv3.LeaseID]bool{}
+	for i, f := range r.found {
+		if used[f.id] || !good(f.id) {
+			f.id = 0
+		}
+		used[f.id] = f.id != 0
+		f.incomplete = true
+		switch {
+		case i == 0:
+			out[0] = f
+		case f.id != 0 || out[len(out)-1].id != 0:
+			out = append(out, f)
+		}
+	}
+	return out
 }
 
 // leaseTable is the ranges in use. It is safe for concurrent use.
@@ -318,6 +370,31 @@ func (t *leaseTable) update(s span, change func(*leaseRange)) {
 			change(&t.ranges[i])
 		}
 	}
+}
+
+// dropEmpty joins ranges without keys to the one before, when there are far more
+// leases than the keys need. Nothing is written for it: their leases are no longer
+// renewed and expire. It reports whether there were any.
+func (t *leaseTable) dropEmpty() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	keys := 0
+	for _, r := range t.ranges {
+		keys += r.keys
+	}
+	if t.counting > 0 || len(t.ranges) <= 2*(keys/keysPerLease(keys)+1)+spareLeases {
+		return false
+	}
+	kept := t.ranges[:1]
+	for _, r := range t.ranges[1:] {
+		if r.keys == 0 && !r.blocked && !r.incomplete && !kept[len(kept)-1].blocked {
+			continue
+		}
+		kept = append(kept, r)
+	}
+	dropped := len(kept) < len(t.ranges)
+	t.ranges = slices.Clone(kept)
+	return dropped
 }
 
 // total returns the number of keys and of leases.

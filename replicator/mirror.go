@@ -251,11 +251,11 @@ func (m *mirror) identifyBoth(ctx context.Context) error {
 	}
 	if err := follows("own etcd", m.own, own); err != nil && m.own.id == own.id {
 		m.log.Warn("own etcd was set back", "error", err)
-		m.restored = "origin_restored"
+		m.restored = reasonOriginRestored
 	}
 	if err := follows("peer's etcd", m.theirs, theirs); err != nil && m.theirs.id == theirs.id && m.restored == "" {
 		m.log.Warn("peer's etcd was set back", "error", err)
-		m.restored = "peer_restored"
+		m.restored = reasonPeerRestored
 	}
 	m.own, m.theirs = own, theirs
 	return m.refuseStore(ctx)

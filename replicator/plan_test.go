@@ -109,6 +109,27 @@ func TestKeysPerLeaseStaysWithinItsBounds(t *testing.T) {
 	}
 }
 
+func TestRunsBecomeRanges(t *testing.T) {
+	var r runs
+	for _, kv := range []struct {
+		key string
+		id  clientv3.LeaseID
+	}{{"a1", 1}, {"a2", 1}, {"b1", 0}, {"b2", 9}, {"c1", 2}, {"c2", 1}, {"d1", 3}} {
+		r.add(kv.key, kv.id)
+	}
+	got := r.ranges(func(id clientv3.LeaseID) bool { return id == 1 || id == 2 || id == 3 })
+	want := []leaseRange{{start: "", id: 1}, {start: "b", id: 0}, {start: "c", id: 2}, {start: "c2", id: 0}, {start: "d", id: 3}}
+	for i := range want {
+		want[i].incomplete = true
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%+v", got)
+	}
+	if empty := (&runs{}).ranges(nil); len(empty) != 1 || empty[0].start != "" || empty[0].id != 0 {
+		t.Errorf("of no keys: %+v", empty)
+	}
+}
+
 func TestSwapReplacesASpanAndNothingElse(t *testing.T) {
 	table := leaseTable{ranges: []leaseRange{{start: "", id: 1}, {start: "d", id: 2}, {start: "m", id: 3}}}
 	table.swap(span{"d", "m"}, []leaseRange{{start: "d", id: 2}, {start: "f", id: 4}})
@@ -164,6 +185,8 @@ func TestDifference(t *testing.T) {
 	}
 }
 
+func nowhere(string) (clientv3.LeaseID, bool) { return 0, false }
+
 // The queue against a model: whatever is pushed, taken, acknowledged and retried,
 // a key is in one batch at most, its revisions never go back, the last pushed is
 // the last sent, and the checkpoint never passes what is not acknowledged.
@@ -174,7 +197,7 @@ func TestQueueKeepsOrderPerKey(t *testing.T) {
 		newest, acked := map[string]int64{}, map[string]int64{}
 		var flight [][]*entry
 		take := func(n int) {
-			batch := q.take(limits{ops: n, bytes: 1 << 20}, func(string) bool { return false })
+			batch := q.take(limits{ops: n, enough: n, bytes: 1 << 20}, nowhere)
 			seen := map[string]bool{}
 			for _, b := range append(flight, batch) {
 				for _, e := range b {
@@ -209,7 +232,7 @@ func TestQueueKeepsOrderPerKey(t *testing.T) {
 			"push what was read": func(t *rapid.T) {
 				key := rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "key")
 				if newest[key] > acked[key] { // the reading is as new as the last event
-					q.push(key, op{rev: newest[key]}, rev+1)
+					q.pushRead([]keyOp{{key, op{rev: newest[key]}}})
 				}
 			},
 			"take": func(t *rapid.T) { take(rapid.IntRange(1, 4).Draw(t, "ops")) },
@@ -255,12 +278,12 @@ func TestQueuePutsBlockedKeysAside(t *testing.T) {
 	q := newQueue()
 	q.push("a", op{rev: 1}, 1)
 	q.push("b", op{rev: 2}, 2)
-	isA := func(key string) bool { return key == "a" }
-	if batch := q.take(limits{ops: 10, bytes: 100}, isA); len(batch) != 1 || batch[0].key != "b" {
+	isA := func(key string) (clientv3.LeaseID, bool) { return 0, key == "a" }
+	if batch := q.take(limits{ops: 10, enough: 10, bytes: 100}, isA); len(batch) != 1 || batch[0].key != "b" {
 		t.Fatalf("took %v", batch)
 	}
 	q.release()
-	if batch := q.take(limits{ops: 10, bytes: 100}, func(string) bool { return false }); len(batch) != 1 || batch[0].key != "a" {
+	if batch := q.take(limits{ops: 10, enough: 10, bytes: 100}, nowhere); len(batch) != 1 || batch[0].key != "a" {
 		t.Fatalf("took %v", batch)
 	}
 }
@@ -269,8 +292,7 @@ func TestQueueTakesDeletesAlone(t *testing.T) {
 	q := newQueue()
 	q.push("a", op{rev: 1}, 1)
 	q.push("b", op{kind: opDelete, rev: 2}, 2)
-	free := func(string) bool { return false }
-	if batch := q.take(limits{ops: 10, bytes: 100, deletesOnly: true}, free); len(batch) != 1 || batch[0].key != "b" {
+	if batch := q.take(limits{ops: 10, enough: 10, bytes: 100, deletesOnly: true}, nowhere); len(batch) != 1 || batch[0].key != "b" {
 		t.Fatalf("took %v", batch)
 	}
 }
@@ -280,15 +302,27 @@ func TestQueueLimitsBatches(t *testing.T) {
 	for i := range 10 {
 		q.push(fmt.Sprint(i), op{value: make([]byte, 100), rev: int64(i)}, int64(i))
 	}
-	free := func(string) bool { return false }
-	if batch := q.take(limits{ops: 3, bytes: 1 << 20}, free); len(batch) != 3 {
+	if batch := q.take(limits{ops: 3, enough: 3, bytes: 1 << 20}, nowhere); len(batch) != 3 {
 		t.Errorf("took %d of 3 operations", len(batch))
 	}
-	if batch := q.take(limits{ops: 128, bytes: 2 * (100 + 1 + entryOverhead)}, free); len(batch) != 2 {
+	if batch := q.take(limits{ops: 128, enough: 128, bytes: 2 * (100 + 1 + entryOverhead)}, nowhere); len(batch) != 2 {
 		t.Errorf("took %d operations into room for 2", len(batch))
 	}
-	if batch := q.take(limits{ops: 128, bytes: 1}, free); len(batch) != 1 {
+	if batch := q.take(limits{ops: 128, enough: 128, bytes: 1}, nowhere); len(batch) != 1 {
 		t.Errorf("took %d operations, want the one that is too large by itself", len(batch))
+	}
+}
+
+func TestQueueEndsABatchWithItsLease(t *testing.T) {
+	q := newQueue()
+	for i := range 9 {
+		q.push(fmt.Sprint(i), op{rev: int64(i)}, int64(i))
+	}
+	three := func(key string) (clientv3.LeaseID, bool) { return clientv3.LeaseID(key[0]-'0') / 3, false }
+	for _, want := range []int{6, 3} {
+		if batch := q.take(limits{ops: 8, enough: 4, bytes: 1 << 20}, three); len(batch) != want {
+			t.Errorf("took %d operations, want %d", len(batch), want)
+		}
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"container/heap"
 	"sync"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // opKind is what an operation does to its key on the peer.
@@ -88,6 +90,28 @@ func newQueue() *queue {
 func (q *queue) push(key string, o op, low int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.enter(key, o, low)
+	q.signal()
+}
+
+// keyOp is an operation and its key.
+type keyOp struct {
+	key string
+	op  op
+}
+
+// pushRead enters what a reading of both sides found to do, in one piece, so that
+// keys of one lease travel together. It holds no checkpoint back.
+func (q *queue) pushRead(ops []keyOp) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, o := range ops {
+		q.enter(o.key, o.op, q.position+1)
+	}
+	q.signal()
+}
+
+func (q *queue) enter(key string, o op, low int64) {
 	if q.closed {
 		o.settle()
 		return
@@ -110,7 +134,6 @@ func (q *queue) push(key string, o op, low int64) {
 		e.op = o
 		q.bytes += e.size()
 	}
-	q.signal()
 }
 
 func (q *queue) pushNext(e *entry, o op, low int64) {
@@ -148,48 +171,67 @@ func (q *queue) ready(e *entry) {
 
 // limits bound what take returns.
 type limits struct {
-	ops, bytes  int
+	// ops is the most, and from enough on a batch ends with its lease.
+	ops, enough int
+	bytes       int
 	deletesOnly bool
 }
 
-// take moves up to that many ready operations into flight, deletes first. Keys
-// for which blocked reports true are put aside until release.
-func (q *queue) take(l limits, blocked func(key string) bool) []*entry {
+// take moves up to that many ready operations into flight, deletes first. where
+// tells the lease that a key is on and whether it is blocked; those keys are put
+// aside until release.
+func (q *queue) take(l limits, where func(key string) (lease clientv3.LeaseID, blocked bool)) []*entry {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.paused || q.closed {
 		return nil
 	}
-	var batch []*entry
-	size := 0
-	for _, f := range []*fifo{&q.deletes, &q.puts} {
-		if f == &q.puts && l.deletesOnly {
-			break
-		}
-		for len(batch) < l.ops {
-			e := f.peek()
-			if e == nil {
-				break
-			}
-			if len(batch) > 0 && size+e.size() > l.bytes {
-				return batch
-			}
-			f.pop()
-			switch {
-			case e.inFlight || q.entries[e.key] != e:
-				// Taken through the other list, after its kind had changed.
-			case (e.op.kind == opDelete) != (f == &q.deletes):
-				q.ready(e)
-			case blocked(e.key):
-				q.held = append(q.held, e)
-			default:
-				e.inFlight = true
-				size += e.size()
-				batch = append(batch, e)
-			}
-		}
+	b := batch{limits: l}
+	q.fill(&b, &q.deletes, true, where)
+	if !l.deletesOnly {
+		q.fill(&b, &q.puts, false, where)
 	}
-	return batch
+	return b.entries
+}
+
+// batch is what take has gathered.
+type batch struct {
+	limits
+	entries []*entry
+	size    int
+	lease   clientv3.LeaseID
+}
+
+// full reports whether e does not go into the batch any more.
+func (b *batch) full(e *entry, lease clientv3.LeaseID) bool {
+	n := len(b.entries)
+	return n >= b.ops || n > 0 && b.size+e.size() > b.bytes || n >= b.enough && lease != b.lease
+}
+
+func (q *queue) fill(b *batch, from *fifo, deletes bool, where func(string) (clientv3.LeaseID, bool)) {
+	for e := from.peek(); e != nil; e = from.peek() {
+		if e.inFlight || q.entries[e.key] != e {
+			from.pop() // taken through the other list, after its kind had changed
+			continue
+		}
+		if (e.op.kind == opDelete) != deletes {
+			from.pop()
+			q.ready(e)
+			continue
+		}
+		lease, blocked := where(e.key)
+		if blocked {
+			from.pop()
+			q.held = append(q.held, e)
+			continue
+		}
+		if b.full(e, lease) {
+			return
+		}
+		from.pop()
+		e.inFlight = true
+		b.entries, b.size, b.lease = append(b.entries, e), b.size+e.size(), lease
+	}
 }
 
 // release makes what was put aside ready again.
@@ -208,6 +250,9 @@ func (q *queue) release() {
 func (q *queue) acknowledge(batch []*entry) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.closed {
+		return // close has settled what was in flight, too
+	}
 	for _, e := range batch {
 		q.finish(e)
 	}
@@ -233,6 +278,9 @@ func (q *queue) finish(e *entry) {
 func (q *queue) retry(batch []*entry) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.closed {
+		return
+	}
 	for _, e := range batch {
 		e.inFlight = false
 		if e.next != nil {

@@ -28,7 +28,7 @@ func (s *session) recordAlways(ctx context.Context) error {
 		if !busy && time.Since(last) < recordIdleEvery {
 			continue
 		}
-		err := s.record(ctx)
+		err := s.recordNow(ctx)
 		if isFull(err) {
 			continue
 		}
@@ -38,6 +38,16 @@ func (s *session) recordAlways(ctx context.Context) error {
 		last, busy = time.Now(), false
 	}
 	return ctx.Err()
+}
+
+// recordNow gives up leases that carry nothing and writes the checkpoint.
+func (s *session) recordNow(ctx context.Context) error {
+	if s.table.dropEmpty() {
+		if err := s.rec.write(ctx); err != nil {
+			return err
+		}
+	}
+	return s.record(ctx)
 }
 
 // record writes the checkpoint as it is now, if it has moved.

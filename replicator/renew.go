@@ -46,7 +46,7 @@ func (s *session) renewAlways(ctx context.Context) error {
 			s.status.enter(StateStale, fmt.Errorf("own etcd has not answered for %v: mirrors are not kept alive", time.Since(proven).Round(time.Second)))
 			continue
 		}
-		s.status.leave(StateStale, StateLive)
+		s.status.leave(StateStale, s.restingState())
 		dead, err := s.renew(ctx)
 		switch {
 		case err == nil:
@@ -61,6 +61,14 @@ func (s *session) renewAlways(ctx context.Context) error {
 			s.log.Warn("leases were not renewed, trying again", "error", err, "left", (s.ttl() - time.Since(renewed)).Round(time.Millisecond))
 		}
 	}
+}
+
+// restingState is the state when nothing is wrong.
+func (s *session) restingState() State {
+	if s.rec.recorded() == 0 {
+		return StateSyncing
+	}
+	return StateLive
 }
 
 // proveOrigin makes a linearizable read of the origin: one without a quorum, or
@@ -107,16 +115,28 @@ func (s *session) renew(ctx context.Context) (dead map[clientv3.LeaseID]bool, er
 	}
 	ctx, cancel := context.WithTimeout(ctx, max(time.Second, s.ttl()/provenPerTTL))
 	defer cancel()
-	dead, err = keepAliveOnce(ctx, s.client, ids)
+	left, err := keepAliveOnce(ctx, s.client, ids)
 	if err == nil {
 		s.status.renewed(time.Now())
 	}
-	return dead, err
+	return deadOf(left), err
+}
+
+// deadOf returns the leases that have no time left: those that do not exist.
+func deadOf(left map[clientv3.LeaseID]int64) map[clientv3.LeaseID]bool {
+	dead := map[clientv3.LeaseID]bool{}
+	for id, seconds := range left {
+		if seconds <= 0 {
+			dead[id] = true
+		}
+	}
+	return dead
 }
 
 // keepAliveOnce renews leases over one new stream; with passwords a stream for
-// each would cost the peer 75 ms a lease. It returns those that do not exist.
-func keepAliveOnce(ctx context.Context, c *clientv3.Client, ids []clientv3.LeaseID) (map[clientv3.LeaseID]bool, error) {
+// each would cost the peer 75 ms a lease. It returns the seconds that each has
+// left, which is the TTL that it was granted with, or 0 if it does not exist.
+func keepAliveOnce(ctx context.Context, c *clientv3.Client, ids []clientv3.LeaseID) (map[clientv3.LeaseID]int64, error) {
 	stream, err := pb.NewLeaseClient(c.ActiveConnection()).LeaseKeepAlive(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("open keepalive stream: %w", err)
@@ -130,17 +150,15 @@ func keepAliveOnce(ctx context.Context, c *clientv3.Client, ids []clientv3.Lease
 		}
 		return stream.CloseSend()
 	})
-	dead := map[clientv3.LeaseID]bool{}
+	left := make(map[clientv3.LeaseID]int64, len(ids))
 	for range ids {
 		resp, err := stream.Recv()
 		if err != nil {
 			return nil, fmt.Errorf("receive keepalive: %w", err)
 		}
-		if resp.TTL <= 0 {
-			dead[clientv3.LeaseID(resp.ID)] = true
-		}
+		left[clientv3.LeaseID(resp.ID)] = resp.TTL
 	}
-	return dead, g.Wait()
+	return left, g.Wait()
 }
 
 // ensureLive makes the live key, on a lease of its own, unless it is there.

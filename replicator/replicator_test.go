@@ -1,11 +1,13 @@
 package replicator
 
 import (
+	"fmt"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	mirrorv1 "github.com/aether-federation/aether/api/aether/mirror/v1"
+	"github.com/aether-federation/aether/registry/keyspace"
 )
 
 func TestMirrorsWhatWasThereAndWhatChanges(t *testing.T) {
@@ -149,6 +151,31 @@ func TestEqualValuesAreMovedToLiveLeases(t *testing.T) {
 	}
 }
 
+// The record of the mirror is lost: what differs is written, and nothing else.
+func TestALostRecordCostsOnlyWhatDiffers(t *testing.T) {
+	noLeaks(t)
+	r := newRig(t)
+	r.put(0, 3000, "v")
+	first := r.start()
+	r.waitMirrored()
+	r.waitState(first, StateLive)
+	if err := first.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.to.Delete(t.Context(), keyspace.StateKey("a")); err != nil {
+		t.Fatal(err)
+	}
+	r.put(0, 10, "w")
+	r.remove(2000, 2020)
+	watched := r.recordChanges()
+	second := r.start()
+	r.waitState(second, StateLive)
+	r.waitMirrored()
+	if puts, deletes := watched.stop(); puts != 10 || deletes != 20 {
+		t.Errorf("%d puts and %d deletes, want 10 and 20", puts, deletes)
+	}
+}
+
 // Failure case 4: a lease revoked under a mirror, idle or busy.
 func TestARevokedLeaseIsMendedAlone(t *testing.T) {
 	noLeaks(t)
@@ -228,6 +255,33 @@ func TestLeasesAreSplitWhenTheMirrorGrows(t *testing.T) {
 	r.waitMirrored()
 	if puts, _ := watched.stop(); puts > 300 {
 		t.Errorf("one more key made %d puts", puts)
+	}
+}
+
+// A mirror that shrinks gives its leases up, without a write below its prefix.
+func TestLeasesAreGivenUpWhenTheMirrorShrinks(t *testing.T) {
+	noLeaks(t)
+	r := newRig(t)
+	r.ttl = 3
+	r.put(0, 5000, "v")
+	rep := r.start()
+	r.waitMirrored()
+	if s := r.waitState(rep, StateLive); len(r.found().state.GetLeases()) != 50 {
+		t.Fatalf("it is on %d leases", s.Leases)
+	}
+	watched := r.recordChanges()
+	r.remove(100, 5000)
+	r.waitMirrored()
+	eventually(t, "the leases are given up", func() string {
+		if n := len(r.found().state.GetLeases()); n > 2 {
+			return fmt.Sprint(n, " are left")
+		}
+		return ""
+	})
+	r.put(100, 150, "again")
+	r.waitMirrored()
+	if puts, deletes := watched.stop(); puts != 50 || deletes != 4900 {
+		t.Errorf("%d puts and %d deletes, want 50 and 4900", puts, deletes)
 	}
 }
 

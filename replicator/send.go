@@ -11,8 +11,17 @@ import (
 )
 
 const (
-	// maxBatchOps is etcd's default for operations in a transaction.
-	maxBatchOps = 128
+	// maxTxnOps is etcd's default for operations in a transaction. It counts them
+	// on each level, and what the outer level uses is not left to the inner one:
+	// two transactions inside one hold 126 each.
+	maxTxnOps    = 128
+	maxNestedOps = maxTxnOps - 2
+	// maxBatchOps goes to the peer in one transaction, and a batch of enoughOps
+	// ends with its lease: for a restricted user etcd checks each leased put
+	// against every key that was on the lease before the transaction, and so
+	// against none where all keys of a new lease come in one.
+	maxBatchOps = 2 * maxNestedOps
+	enoughOps   = maxNestedOps
 	// maxBatchBytes leaves room under etcd's default limit of 1.5 MiB a request.
 	maxBatchBytes = 1 << 20
 	// gatherAbove and gatherFor: while that many batches are in flight a batch
@@ -78,7 +87,7 @@ func (s *session) mayTake() (wait time.Duration, may bool) {
 		}
 		return 0, true
 	}
-	if s.inFlight >= gatherAbove && s.queue.depth().ready < maxBatchOps {
+	if s.inFlight >= gatherAbove && s.queue.depth().ready < enoughOps {
 		if since := time.Since(s.lastSent); since < gatherFor {
 			return gatherFor - since, false
 		}
@@ -87,16 +96,13 @@ func (s *session) mayTake() (wait time.Duration, may bool) {
 }
 
 func (s *session) take() []*entry {
-	l := limits{ops: maxBatchOps, bytes: maxBatchBytes}
+	l := limits{ops: maxBatchOps, enough: enoughOps, bytes: maxBatchBytes}
 	s.sendMu.Lock()
 	defer s.sendMu.Unlock()
 	if s.full.Load() {
 		l.deletesOnly = time.Since(s.lastSent) < fullRetry
 	}
-	batch := s.queue.take(l, func(key string) bool {
-		_, blocked := s.table.lookup(s.relative(key))
-		return blocked
-	})
+	batch := s.queue.take(l, func(key string) (clientv3.LeaseID, bool) { return s.table.lookup(s.relative(key)) })
 	if len(batch) > 0 {
 		s.inFlight++
 		if !l.deletesOnly {
@@ -124,7 +130,7 @@ func (s *session) sendOne(ctx context.Context, batch []*entry) error {
 func (s *session) deliver(ctx context.Context, batch []*entry) error {
 	call, cancel := context.WithTimeout(ctx, s.callTimeout())
 	defer cancel()
-	resp, err := s.client.Txn(call).If(s.fence.compare()).Then(s.operations(batch)...).Commit()
+	resp, err := s.client.Txn(call).If(s.fence.compare()).Then(nest(s.operations(batch))...).Commit()
 	switch {
 	case err != nil:
 		return s.undelivered(ctx, batch, err)
@@ -134,6 +140,17 @@ func (s *session) deliver(ctx context.Context, batch []*entry) error {
 	raise(&s.seenTheirs, resp.Header.Revision)
 	s.delivered(batch, resp.Header.Revision)
 	return nil
+}
+
+// nest puts more operations than a transaction may have into two inside it.
+func nest(ops []clientv3.Op) []clientv3.Op {
+	if len(ops) <= maxTxnOps {
+		return ops
+	}
+	return []clientv3.Op{
+		clientv3.OpTxn(nil, ops[:maxNestedOps], nil),
+		clientv3.OpTxn(nil, ops[maxNestedOps:], nil),
+	}
 }
 
 func (s *session) operations(batch []*entry) []clientv3.Op {
@@ -166,7 +183,7 @@ func (s *session) delivered(batch []*entry, rev int64) {
 		s.deleted.add(rev)
 	}
 	if puts > 0 && s.full.CompareAndSwap(true, false) {
-		s.status.enter(StateLive, nil)
+		s.status.leave(StateFull, s.restingState())
 		s.log.Info("peer has space again")
 	}
 	s.meter.sent(puts, deletes)

@@ -2,13 +2,11 @@ package replicator
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
@@ -47,6 +45,9 @@ type session struct {
 	lastSent   time.Time
 }
 
+// firstValueSize is what values are taken for before any was read.
+const firstValueSize = 8 << 10
+
 func newSession(m *mirror, f found, held fence) *session {
 	table := &leaseTable{perLease: minKeysPerLease}
 	s := &session{
@@ -57,20 +58,8 @@ func newSession(m *mirror, f found, held fence) *session {
 		liveLease: f.liveLease,
 		poison:    newPoison(),
 	}
-	s.valueSize.Store(256)
+	s.valueSize.Store(firstValueSize)
 	return s
-}
-
-// plan is what a session makes of what it found.
-type plan struct {
-	// reason says why the mirror is rebuilt: the label of the resync metric.
-	// Empty: it is adopted as it is.
-	reason string
-	// broken: a store was restored, swapped or emptied, so that a rebuild may
-	// delete much that should stay.
-	broken bool
-	// from is the origin revision after which the watch begins; 0 is now.
-	from int64
 }
 
 // run mirrors until ctx ends or something unexpected happens, which is its error.
@@ -78,7 +67,9 @@ func (s *session) run(ctx context.Context) error {
 	defer s.queue.close()
 	begun := time.Now()
 	s.status.enter(StateSyncing, nil)
-	s.restoreTable()
+	if err := s.restoreTable(ctx); err != nil {
+		return err
+	}
 	dead, err := s.renew(ctx)
 	if err != nil {
 		return err
@@ -88,7 +79,7 @@ func (s *session) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.ensureLive(ctx, dead); err != nil {
+	if err := s.announce(ctx, p, dead); err != nil {
 		return err
 	}
 	err = s.work(ctx, p, begun)
@@ -98,6 +89,18 @@ func (s *session) run(ctx context.Context) error {
 	}
 	s.leaveInOrder(ctx)
 	return ctx.Err()
+}
+
+// announce makes the live key. Where a mirror that called itself complete is to be
+// rebuilt, it is called syncing before: a reader must not take what is left of it
+// for the whole. Only a mirror that may have to be held stays as it is.
+func (s *session) announce(ctx context.Context, p plan, dead map[clientv3.LeaseID]bool) error {
+	if p.reason != "" && !p.broken && s.found.state.GetPhase() == mirrorv1.Phase_PHASE_COMPLETE {
+		if err := s.rec.syncing(ctx); err != nil {
+			return err
+		}
+	}
+	return s.ensureLive(ctx, dead)
 }
 
 // remember keeps, for the next session, how far the stores were seen to be.
@@ -131,16 +134,41 @@ func (s *session) work(ctx context.Context, p plan, begun time.Time) error {
 	return g.Wait()
 }
 
-// restoreTable takes over the ranges that a predecessor recorded.
-func (s *session) restoreTable() {
+// restoreTable takes over the ranges that a predecessor recorded. Where the record
+// is lost, they are what the keys on the peer are on.
+func (s *session) restoreTable(ctx context.Context) error {
 	for _, l := range s.found.state.GetLeases() {
 		s.table.ranges = append(s.table.ranges, leaseRange{
 			start: l.GetStart(), id: clientv3.LeaseID(l.GetId()), incomplete: l.GetIncomplete(),
 		})
 	}
-	if len(s.table.ranges) == 0 || s.table.ranges[0].start != "" {
-		s.table.ranges = []leaseRange{{incomplete: true}}
+	if len(s.table.ranges) > 0 && s.table.ranges[0].start == "" {
+		return nil
 	}
+	ranges, err := s.recoverRanges(ctx)
+	s.table.ranges = ranges
+	return err
+}
+
+// recoverRanges reads, from the mirror's keys, the ranges of the leases that they
+// are on, as far as those were granted with this mirror's TTL.
+func (s *session) recoverRanges(ctx context.Context) ([]leaseRange, error) {
+	var runs runs
+	for p := newPager(s.client, s, all, "peer"); ; p.next() {
+		kv, err := p.peek(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if kv == nil {
+			break
+		}
+		runs.add(s.relative(string(kv.Key)), clientv3.LeaseID(kv.Lease))
+	}
+	left, err := keepAliveOnce(ctx, s.client, runs.leases())
+	if err != nil {
+		return nil, fmt.Errorf("ask for leases: %w", err)
+	}
+	return runs.ranges(func(id clientv3.LeaseID) bool { return left[id] == s.ttlSeconds() }), nil
 }
 
 // forget marks the ranges whose lease is dead: they are filled anew.
@@ -162,47 +190,18 @@ func (s *session) decide(ctx context.Context, dead int) (plan, error) {
 		return plan{}, fmt.Errorf("read own etcd's revision: %w", err)
 	}
 	s.table.perLease = keysPerLease(int(head.Count))
-	var p plan
-	state := s.found.state
-	switch {
-	case state.GetOriginStore() == "":
-		p.reason = "first"
-	case state.GetOriginStore() != s.own.id:
-		p.reason, p.broken = "origin_changed", true
-	case s.restored != "":
-		p.reason, p.broken = s.restored, true
-	case s.repair:
-		p.reason = "repair"
-	case state.GetPeerStore() != s.theirs.id:
-		p.reason = "peer_changed"
-	case state.GetPhase() != mirrorv1.Phase_PHASE_COMPLETE || state.GetCheckpoint() == 0:
-		p.reason = "unfinished"
-	case state.GetLeaseTtl() != s.ttlSeconds():
-		p.reason = "ttl_changed"
-		s.table.update(all, func(r *leaseRange) { r.id, r.incomplete = 0, true })
-	case 2*dead > len(s.table.ranges):
-		p.reason = "leases_lost"
-	case state.GetCheckpoint() > head.Header.Revision:
-		p.reason, p.broken = "origin_restored", true
-	default:
-		return s.decideByWitness(ctx, p)
+	c := circumstances{
+		owner: s.found.owner, state: s.found.state, own: s.own.id, theirs: s.theirs.id, restored: s.restored, repair: s.repair,
+		ttl: s.ttlSeconds(), ranges: len(s.table.ranges), dead: dead, head: head.Header.Revision,
 	}
-	return p, nil
-}
-
-func (s *session) decideByWitness(ctx context.Context, p plan) (plan, error) {
-	same, err := s.confirms(ctx, s.found.state)
-	switch {
-	case errors.Is(err, rpctypes.ErrCompacted):
-		p.reason = "compacted"
-	case errors.Is(err, rpctypes.ErrFutureRev):
-		p.reason, p.broken = "origin_restored", true
-	case err != nil:
-		return plan{}, fmt.Errorf("read witness on own etcd: %w", err)
-	case !same:
-		p.reason, p.broken = "origin_restored", true
-	default:
-		p.from = s.found.state.GetCheckpoint()
+	if s.found.state.GetCheckpoint() > 0 {
+		if c.witness, err = s.confirms(ctx, s.found.state); err != nil {
+			return plan{}, fmt.Errorf("read witness on own etcd: %w", err)
+		}
+	}
+	p := choose(c)
+	if p.reason == reasonTTL {
+		s.table.update(all, func(r *leaseRange) { r.id, r.incomplete = 0, true })
 	}
 	return p, nil
 }

@@ -145,7 +145,7 @@ func (m *mirror) witnessAt(ctx context.Context, rev int64, candidate string) (*m
 			return nil, fmt.Errorf("read witness: %w", err)
 		}
 		if len(got.Kvs) > 0 {
-			return m.testimony(got.Kvs[0]), nil
+			return m.testify(got.Kvs[0]), nil
 		}
 	}
 	got, err := m.source.Get(ctx, m.prefix, clientv3.WithPrefix(), clientv3.WithRev(rev), clientv3.WithLimit(1))
@@ -155,26 +155,36 @@ func (m *mirror) witnessAt(ctx context.Context, rev int64, candidate string) (*m
 	if len(got.Kvs) == 0 {
 		return nil, nil
 	}
-	return m.testimony(got.Kvs[0]), nil
+	return m.testify(got.Kvs[0]), nil
 }
 
-func (m *mirror) testimony(kv *mvccpb.KeyValue) *mirrorv1.Witness {
+// testify makes a witness of a key.
+func (m *mirror) testify(kv *mvccpb.KeyValue) *mirrorv1.Witness {
 	sum := sha256.Sum256(kv.Value)
 	return &mirrorv1.Witness{Key: m.relative(string(kv.Key)), ModRevision: kv.ModRevision, ValueSha256: sum[:]}
 }
 
-// confirms reports whether the origin, at the checkpoint of state, held what the
-// witness says. It fails with rpctypes.ErrCompacted or ErrFutureRev when the
-// origin can't go back, or on, that far.
-func (m *mirror) confirms(ctx context.Context, state *mirrorv1.State) (bool, error) {
+// confirms asks the origin whether, at the checkpoint of state, it held what the
+// witness says; without a witness it held nothing.
+func (m *mirror) confirms(ctx context.Context, state *mirrorv1.State) (testimony, error) {
 	w := state.GetWitness()
-	if w == nil {
-		got, err := m.source.Get(ctx, m.prefix, clientv3.WithPrefix(), clientv3.WithRev(state.GetCheckpoint()), clientv3.WithCountOnly())
-		return err == nil && got.Count == 0, err
+	key, options := m.prefix, []clientv3.OpOption{clientv3.WithRev(state.GetCheckpoint())}
+	if w != nil {
+		key += w.GetKey()
+	} else {
+		options = append(options, clientv3.WithPrefix(), clientv3.WithLimit(1))
 	}
-	got, err := m.source.Get(ctx, m.prefix+w.GetKey(), clientv3.WithRev(state.GetCheckpoint()))
-	if err != nil || len(got.Kvs) == 0 {
-		return false, err
+	got, err := m.source.Get(ctx, key, options...)
+	switch {
+	case errors.Is(err, rpctypes.ErrCompacted):
+		return forgotten, nil
+	case errors.Is(err, rpctypes.ErrFutureRev):
+		return ahead, nil
+	case err != nil:
+		return notAsked, err
+	case w == nil && len(got.Kvs) == 0, w != nil && len(got.Kvs) == 1 && proto.Equal(w, m.testify(got.Kvs[0])):
+		return confirmed, nil
+	default:
+		return denies, nil
 	}
-	return proto.Equal(w, m.testimony(got.Kvs[0])), nil
 }

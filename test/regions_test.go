@@ -106,9 +106,20 @@ func TestThreeRegionsWithoutLoop(t *testing.T) {
 	}
 }
 
-// TestSecondRegistrarTakesOver kills the registrar that mirrors. Its peer sees
+// TestSecondRegistrarTakesOver ends the registrar that mirrors. Its peer sees
 // neither a delete nor a put but for what changed.
 func TestSecondRegistrarTakesOver(t *testing.T) {
+	t.Run("killed", func(t *testing.T) { takeOver(t, (*registrar).kill) })
+	t.Run("stopped", func(t *testing.T) {
+		takeOver(t, func(p *registrar) {
+			if code := p.stop(); code != 0 {
+				t.Errorf("exit code %d after SIGTERM, want 0", code)
+			}
+		})
+	})
+}
+
+func takeOver(t *testing.T, end func(*registrar)) {
 	regions := fleet(t, "a", "b")
 	first, b := regions[0].registrar(t, "a1"), regions[1].registrar(t, "b1")
 	for i := range 10 {
@@ -122,13 +133,13 @@ func TestSecondRegistrarTakesOver(t *testing.T) {
 
 	peer := regions[1].etcd.Client(t)
 	before := keys(t, peer, keyspace.RegionPrefix("a"))
-	killed := time.Now()
-	first.kill()
+	ended := time.Now()
+	end(first)
 	second.awaitState("/v1/peers", "b", "live")
 	second.register("marker", "10.0.0.1", 3001)
 	b.awaitEndpoints("marker", "a/a2 10.0.0.1:3001")
 	for lease := range leases(before) {
-		eventually(t, "the successor renews each lease", func() bool { return renewedSince(t, peer, lease, killed) })
+		eventually(t, "the successor renews each lease", func() bool { return renewedSince(t, peer, lease, ended) })
 	}
 
 	after := slices.DeleteFunc(keys(t, peer, keyspace.RegionPrefix("a")), func(k stored) bool {

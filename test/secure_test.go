@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/server/v3/embed"
+
 	"github.com/aether-federation/aether/internal/etcdtest"
 )
 
@@ -91,6 +93,27 @@ func TestListenersWithTLS(t *testing.T) {
 			t.Errorf("%s: exit code %d, %s; want 3", name, r.code, r.stdout)
 		}
 	}
+}
+
+// TestEtcdWithTLS: the own etcd and the peer's serve only who has a certificate.
+func TestEtcdWithTLS(t *testing.T) {
+	ca := newAuthority(t)
+	ca.issue("server", &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}})
+	ca.issue("client", &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	secure := func(c *embed.Config) {
+		c.ListenClientUrls[0].Scheme, c.AdvertiseClientUrls[0].Scheme = "https", "https"
+		c.ClientTLSInfo.CertFile, c.ClientTLSInfo.KeyFile = ca.path("server.pem"), ca.path("server-key.pem")
+		c.ClientTLSInfo.TrustedCAFile, c.ClientTLSInfo.ClientCertAuth = ca.path("ca.pem"), true
+	}
+	own, peer := etcdtest.Start(t, secure), etcdtest.Start(t, secure)
+	file := filepath.Join(t.TempDir(), "a.yaml")
+	write(t, file, "peers:\n- region: b\n  endpoints: [https://"+peer.Endpoint()+"]\n  ca: "+ca.path("ca.pem")+
+		"\n  cert: "+ca.path("client.pem")+"\n  key: "+ca.path("client-key.pem")+"\n")
+	a := startRegistrar(t, "--region", "a", "--config", file, "--etcd-endpoints", "https://"+own.Endpoint(),
+		"--etcd-ca", ca.path("ca.pem"), "--etcd-cert", ca.path("client.pem"), "--etcd-key", ca.path("client-key.pem"))
+	a.register("hello", "10.0.0.1", 1001)
+	a.awaitEndpoints("hello", "a/local 10.0.0.1:1001")
+	a.awaitState("/v1/peers", "b", "live")
 }
 
 // TestEtcdWithUsers: the own etcd asks who it is, and so does the peer's.

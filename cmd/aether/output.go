@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -12,6 +11,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
 )
 
 const (
@@ -56,32 +57,28 @@ func (a *app) printJSON(v any) error {
 	return e.Encode(v)
 }
 
-// printMessage prints m as the HTTP API would, with field names in snake case.
+// printMessage prints an answer as the HTTP API would.
 func (a *app) printMessage(m proto.Message) error {
-	b, err := messageJSON(m)
+	b, err := answerJSON(m)
 	if err != nil {
 		return err
 	}
-	var out bytes.Buffer
-	if err := json.Indent(&out, b, "", "  "); err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(a.out, out.String())
-	return err
+	return a.printJSON(b)
 }
 
-// messageJSON is m on one line, the same bytes for the same message: protojson
-// alone varies its spaces from build to build.
+// answerJSON has a program in mind that reads an answer: counts of zero and empty
+// lists are there, as in the HTTP API. Endpoints have too many fields for that.
+func answerJSON(m proto.Message) (json.RawMessage, error) {
+	list, ok := m.(*registryv1.ListResponse)
+	if ok && len(list.GetEndpoints()) > 0 {
+		return messageJSON(m)
+	}
+	return protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(m)
+}
+
+// messageJSON leaves out what is zero.
 func messageJSON(m proto.Message) (json.RawMessage, error) {
-	b, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
-	if err != nil {
-		return nil, err
-	}
-	var out bytes.Buffer
-	if err := json.Compact(&out, b); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
+	return protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
 }
 
 // table prints rows under a header, aligned.

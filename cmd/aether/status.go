@@ -68,11 +68,11 @@ func (a *app) printStatus(regions []*registryv1.Region, peers []*registryv1.Peer
 }
 
 func (a *app) statusJSON(regions []*registryv1.Region, peers []*registryv1.Peer, troubles []string) error {
-	r, err := messageJSON(&registryv1.ListRegionsResponse{Regions: regions})
+	r, err := answerJSON(&registryv1.ListRegionsResponse{Regions: regions})
 	if err != nil {
 		return err
 	}
-	p, err := messageJSON(&registryv1.ListPeersResponse{Peers: peers})
+	p, err := answerJSON(&registryv1.ListPeersResponse{Peers: peers})
 	if err != nil {
 		return err
 	}

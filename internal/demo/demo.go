@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/aether-federation/aether/internal/freeport"
 )
 
 const (
@@ -104,9 +106,13 @@ func stopAll(regions []*region) {
 // plan gives every region its name, its addresses and its directory; nothing is
 // started. Peers have to know each other's addresses beforehand.
 func plan(c Config, dir string) ([]*region, error) {
-	ports, err := freePorts(4 * c.Regions)
-	if err != nil {
-		return nil, err
+	ports := make([]uint16, 4*c.Regions)
+	for i := range ports {
+		a, err := freeport.Find()
+		if err != nil {
+			return nil, err
+		}
+		ports[i] = a.Port()
 	}
 	regions := make([]*region, c.Regions)
 	for i := range regions {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -96,21 +95,6 @@ func tail(path string, lines int) []byte {
 	}
 	all := bytes.Split(bytes.TrimSpace(b), []byte("\n"))
 	return bytes.Join(all[max(0, len(all)-lines):], []byte("\n"))
-}
-
-// freePorts returns ports that nothing listened at a moment ago.
-func freePorts(n int) ([]uint16, error) {
-	ports := make([]uint16, n)
-	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("find a free port: %w", err)
-		}
-		// Held until all are found, so that none is found twice.
-		defer l.Close()
-		ports[i] = uint16(l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
 }
 
 func loopback(port uint16) string { return "127.0.0.1:" + strconv.Itoa(int(port)) }

@@ -69,8 +69,9 @@ func (l *Leadership) Publish(ctx context.Context, value string) error {
 
 // Run campaigns until elected, calls lead, and campaigns again when lead has
 // returned, until ctx ends; it returns ctx's error then. The context that lead
-// gets ends when the session is lost: etcd did not confirm it for a TTL. The role
-// is given up before the next campaign, so that others need not wait for the TTL.
+// gets ends when the session is lost: etcd did not confirm it for a TTL or, before
+// its first confirmation, for the client's dial timeout and a second. The role is
+// given up before the next campaign, so that others need not wait for the TTL.
 func Run(ctx context.Context, c Config, lead func(context.Context, *Leadership) error) error {
 	for ctx.Err() == nil {
 		if err := term(ctx, c, lead); err != nil && ctx.Err() == nil {

@@ -5,20 +5,25 @@
 package etcdtest
 
 import (
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"github.com/aether-federation/aether/internal/freeport"
 )
 
 // startTimeout bounds the start of one etcd: ready in 0.25 s on an idle machine.
 const startTimeout = time.Minute
+
+const dialTimeout = 5 * time.Second
 
 // Server is an embedded etcd with one member. Its address and data outlive Stop
 // and Restart.
@@ -26,6 +31,9 @@ type Server struct {
 	tb   testing.TB
 	cfg  *embed.Config
 	etcd *embed.Etcd
+
+	mu      sync.Mutex
+	serving []*grpc.Server
 }
 
 // Option changes an etcd's configuration before it starts.
@@ -46,6 +54,7 @@ func Start(tb testing.TB, options ...Option) *Server {
 		option(cfg)
 	}
 	s := &Server{tb: tb, cfg: cfg}
+	cfg.ServiceRegister = s.serves // hands each gRPC server over before it serves
 	s.Restart()
 	tb.Cleanup(s.Stop)
 	return s
@@ -63,13 +72,26 @@ func (s *Server) Client(tb testing.TB) *clientv3.Client {
 	return NewClient(tb, s.Endpoint())
 }
 
-// Stop stops the etcd; its clients' calls fail from then on. Stopping twice is
-// harmless.
+// Stop stops the etcd; its clients' calls fail from then on. They are cut off:
+// etcd would wait seconds for their streams. Stopping twice is harmless.
 func (s *Server) Stop() {
-	if s.etcd != nil {
-		s.etcd.Close()
-		s.etcd = nil
+	if s.etcd == nil {
+		return
 	}
+	s.mu.Lock()
+	for _, g := range s.serving {
+		g.Stop()
+	}
+	s.serving = nil
+	s.mu.Unlock()
+	s.etcd.Close()
+	s.etcd = nil
+}
+
+func (s *Server) serves(g *grpc.Server) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.serving = append(s.serving, g)
 }
 
 // Restart starts the etcd again, after Stop, at the same address with whatever
@@ -101,7 +123,7 @@ func NewClient(tb testing.TB, endpoints ...string) *clientv3.Client {
 	tb.Helper()
 	c, err := clientv3.New(clientv3.Config{
 		Endpoints:   endpoints,
-		DialTimeout: startTimeout,
+		DialTimeout: dialTimeout,
 		Logger:      zap.NewNop(),
 	})
 	if err != nil {
@@ -116,12 +138,11 @@ func freeURL(tb testing.TB) url.URL { return url.URL{Scheme: "http", Host: FreeA
 // FreeAddress returns a loopback address that nothing listens at.
 func FreeAddress(tb testing.TB) string {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := freeport.Find()
 	if err != nil {
-		tb.Fatalf("find a free port: %v", err)
+		tb.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return address.String()
 }
 
 // Copy is a copy of an etcd's data directory.
