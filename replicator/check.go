@@ -256,3 +256,16 @@ func (c *checker) allowed(check string, err error) {
 	}
 	c.find(check, OutcomeOK, "allowed")
 }
+
+// CheckStores enters, into the results of several peers, which of them share an
+// etcd.
+func CheckStores(results []CheckResult) {
+	of := map[string]string{}
+	for i := range results {
+		r := &results[i]
+		if other, ok := of[r.Store]; ok && r.Store != "" {
+			r.Findings = append(r.Findings, Finding{"store", OutcomeProblem, fmt.Sprintf("%s is peer %s's too: correct the endpoints", r.Store, other)})
+		}
+		of[r.Store] = r.Peer
+	}
+}

@@ -28,23 +28,23 @@ func (g Grant) Commands(passwordFile string) ([]string, error) {
 		"get " + keyspace.StoreKey,
 		"",
 		"EOF",
-		"etcdctl role add " + quote(g.Role),
+		"etcdctl role add " + ShellWord(g.Role),
 	}
 	for _, p := range g.permissions() {
-		lines = append(lines, strings.TrimSpace(fmt.Sprintf("etcdctl role grant-permission %s %s %s %s", quote(g.Role), kindWord(p.kind), p.key, p.end)))
+		lines = append(lines, strings.TrimSpace(fmt.Sprintf("etcdctl role grant-permission %s %s %s %s", ShellWord(g.Role), kindWord(p.kind), p.key, p.end)))
 	}
 	if g.NoPassword {
-		lines = append(lines, fmt.Sprintf("etcdctl user add %s --no-password", quote(g.User)))
+		lines = append(lines, fmt.Sprintf("etcdctl user add %s --no-password", ShellWord(g.User)))
 	} else {
-		lines = append(lines, fmt.Sprintf("etcdctl user add %s --interactive=false < %s", quote(g.User), quote(passwordFile)))
+		lines = append(lines, fmt.Sprintf("etcdctl user add %s --interactive=false < %s", ShellWord(g.User), ShellWord(passwordFile)))
 	}
-	return append(lines, fmt.Sprintf("etcdctl user grant-role %s %s", quote(g.User), quote(g.Role))), nil
+	return append(lines, fmt.Sprintf("etcdctl user grant-role %s %s", ShellWord(g.User), ShellWord(g.Role))), nil
 }
 
 func kindWord(kind authpb.Permission_Type) string { return strings.ToLower(kind.String()) }
 
-// quote makes one word of s for a shell.
-func quote(s string) string {
+// ShellWord makes one word of s for a POSIX shell.
+func ShellWord(s string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@=", r)
 	}

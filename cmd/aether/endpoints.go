@@ -30,6 +30,7 @@ func (a *app) endpointsCommand() *cobra.Command {
 	}
 	c.Flags().StringSliceVar(&regions, "region", nil, "only endpoints of these regions")
 	a.outputFlag(c)
+	a.completeServices(c, 1)
 	return a.clientCommand(c)
 }
 

@@ -90,3 +90,6 @@ func password(d *digest, path string) (string, error) {
 	}
 	return p, nil
 }
+
+// Password is the content of a file with a password, without its line's end.
+func Password(path string) (string, error) { return password(&digest{}, path) }

@@ -91,6 +91,12 @@ func (c Registrar) validatePeers() error {
 	if err := checkTTL(c.LeaseTTL); err != nil {
 		return err
 	}
+	return c.ValidatePeers()
+}
+
+// ValidatePeers reports the first thing that is wrong with how the peers are
+// reached. It reads the files that say who one is there.
+func (c Registrar) ValidatePeers() error {
 	peers, err := c.peers()
 	if err != nil {
 		return err
