@@ -136,12 +136,12 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 func (m *mirror) connectAndMirror(ctx context.Context) error {
 	if err := m.connect(ctx); err != nil {
-		return m.explain(err)
+		return m.explain(diagnose(ctx, m.peer, err))
 	}
 	ctx = clientv3.WithRequireLeader(ctx)
 	s, err := m.takeOver(ctx)
 	if err != nil {
-		return m.explain(err)
+		return m.explain(diagnose(ctx, m.peer, err))
 	}
 	return m.explain(s.run(ctx))
 }

@@ -122,9 +122,13 @@ func Verify(ctx context.Context, source Source, peer Peer, options VerifyOptions
 	if err != nil {
 		return Verification{}, err
 	}
-	client, err := Connect(ctx, peer, 0)
+	peer, _, err = peer.current()
 	if err != nil {
 		return Verification{}, err
+	}
+	client, err := dial(ctx, peer, defaultDialTimeout)
+	if err != nil {
+		return Verification{}, diagnose(ctx, peer, err)
 	}
 	defer func() { _ = client.Close() }() // nothing is under way any more
 	v := &verifier{
@@ -134,7 +138,7 @@ func Verify(ctx context.Context, source Source, peer Peer, options VerifyOptions
 		result: Verification{Origin: origin, Peer: peer.Region},
 	}
 	if err := v.begin(clientv3.WithRequireLeader(ctx)); err != nil {
-		return v.result, err
+		return v.result, diagnose(ctx, peer, err)
 	}
 	return v.result, v.scan(clientv3.WithRequireLeader(ctx))
 }
