@@ -9,7 +9,6 @@ import (
 	"os"
 	"strings"
 	"time"
-
 )
 
 const (
