@@ -14,7 +14,9 @@ import (
 // isolating are the first releases of each series of etcd that keep a user from
 // what it was not granted; earlier ones have published ways around it. Series
 // after these do, and series before them do not.
-var isolating = []struct{ major, minor, patch int }{{3, 5, 33}, {3, 6, 14}, {3, 7, 1}}
+var isolating = []release{{3, 5, 33}, {3, 6, 14}, {3, 7, 1}}
+
+type release struct{ major, minor, patch int }
 
 // tooOldToIsolate returns the release to upgrade to, when an etcd of a version
 // cannot keep one origin's user from the keys of others; "" when it can. A version

@@ -288,3 +288,24 @@ func statusOfB(rep *running) PeerStatus {
 	}
 	return PeerStatus{}
 }
+
+// TestAPeerThatCannotIsolateIsWarnedOf: with users, and only then.
+func TestAPeerThatCannotIsolateIsWarnedOf(t *testing.T) {
+	known := isolating
+	t.Cleanup(func() { isolating = known })
+	isolating = []release{{3, 7, 99}}
+	r := newRig(t)
+	r.bootstrap(Grant{Origin: "a", Password: "p"})
+	r.enableAuth()
+	r.user, r.password = "a", "p"
+	rep := r.start()
+	eventually(t, "a warning", func() string {
+		if strings.Contains(strings.Join(statusOfB(rep).Warnings, " "), "upgrade it to 3.7.99") {
+			return ""
+		}
+		return "there is none"
+	})
+	if problems, warnings := r.check(r.peerConfig()); len(problems) != 0 || len(warnings) != 2 {
+		t.Errorf("problems %q, warnings %q; want those of plain text and of the version", problems, warnings)
+	}
+}

@@ -46,7 +46,27 @@ func (c Registrar) peers() ([]Peer, error) {
 		}
 		peers[i].Region, peers[i].Endpoints = p.Region, p.Endpoints
 	}
-	return peers, c.enter(peers)
+	if err := c.enter(peers); err != nil {
+		return nil, err
+	}
+	return peers, distinctPasswords(peers)
+}
+
+// distinctPasswords refuses that one variable holds the passwords of two peers: one
+// would be told the other's.
+func distinctPasswords(peers []Peer) error {
+	of := map[string]string{}
+	for _, p := range peers {
+		if p.User == "" || p.PasswordFile != "" {
+			continue
+		}
+		v := PasswordVariable(p.Region)
+		if other, taken := of[v]; taken {
+			return fmt.Errorf("$%s would be the password for peers %s and %s: give a password-file to one of them", v, other, p.Region)
+		}
+		of[v] = p.Region
+	}
+	return nil
 }
 
 // enter enters what the flags for each peer say.

@@ -51,6 +51,10 @@ func TestCredentialsOfPeers(t *testing.T) {
 			c.PeerEtcdUser, c.PeerEtcdPasswordFile = []string{"b=u"}, []string{"b=" + empty}
 		}, "is empty"},
 		{"no user", func(c *config.Registrar) { c.PeerEtcdPasswordFile = []string{"b=" + secret} }, "no user"},
+		{"one password for two", func(c *config.Registrar) {
+			withPeers(c, "x-1=h:1", "x.1=h:2")
+			c.PeerEtcdUser = []string{"x-1=u", "x.1=u"}
+		}, "peers x-1 and x.1"},
 		{"TLS in plain text", func(c *config.Registrar) {
 			c.PeerEtcd, c.PeerEtcdCA = []string{"b=http://h:1"}, []string{"b=" + ca.CA()}
 		}, "https://"},
