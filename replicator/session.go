@@ -2,6 +2,7 @@ package replicator
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -23,6 +24,8 @@ type session struct {
 	table *leaseTable
 	queue *queue
 	tasks *tasks
+	// streams names the session's watch streams.
+	streams string
 	// liveLease is the lease of the live key.
 	liveLease clientv3.LeaseID
 	deleted   revisions
@@ -52,12 +55,14 @@ func newSession(m *mirror, f found, held fence) *session {
 	table := &leaseTable{perLease: minKeysPerLease}
 	s := &session{
 		mirror: m, found: f, fence: held, table: table,
-		rec:       &recorder{mirror: m, fence: held, table: table},
 		queue:     newQueue(),
 		tasks:     newTasks(),
 		liveLease: f.liveLease,
 		poison:    newPoison(),
+		streams:   hex.EncodeToString(newToken()),
 	}
+	s.rec = &recorder{mirror: m, fence: held, table: table, seen: &s.seenTheirs}
+	s.seenTheirs.Store(f.revision)
 	s.valueSize.Store(firstValueSize)
 	return s
 }
