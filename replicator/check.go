@@ -66,7 +66,7 @@ const checkTimeout = 5 * time.Second
 // touched, whatever comes out. own, if not nil, is a client of the origin's etcd,
 // which the peer's must not be.
 func Check(ctx context.Context, origin string, peer Peer, own *clientv3.Client) CheckResult {
-	c := &checker{origin: origin, peer: peer, own: own}
+	c := &prober{origin: origin, peer: peer, own: own}
 	c.result.Peer = peer.Region
 	ctx = clientv3.WithRequireLeader(ctx)
 	if c.reach(ctx) {
@@ -80,7 +80,7 @@ func Check(ctx context.Context, origin string, peer Peer, own *clientv3.Client) 
 	return c.result
 }
 
-type checker struct {
+type prober struct {
 	origin string
 	peer   Peer
 	own    *clientv3.Client
@@ -90,12 +90,12 @@ type checker struct {
 	result CheckResult
 }
 
-func (c *checker) find(check string, o Outcome, format string, args ...any) {
+func (c *prober) find(check string, o Outcome, format string, args ...any) {
 	c.result.Findings = append(c.result.Findings, Finding{check, o, fmt.Sprintf(format, args...)})
 }
 
 // fail enters what an error that a check met with means.
-func (c *checker) fail(check string, err error) {
+func (c *prober) fail(check string, err error) {
 	outcome, detail := OutcomeUnknown, err.Error()
 	switch {
 	case errors.Is(err, rpctypes.ErrPermissionDenied):
@@ -123,7 +123,7 @@ func isTLS(err error) bool {
 const roundTrips = 5
 
 // reach connects and measures the round trip.
-func (c *checker) reach(ctx context.Context) bool {
+func (c *prober) reach(ctx context.Context) bool {
 	current, _, err := c.peer.current()
 	if err != nil {
 		c.find("credentials", OutcomeProblem, "%v", err)
@@ -153,13 +153,13 @@ func (c *checker) reach(ctx context.Context) bool {
 	return true
 }
 
-func (c *checker) call(ctx context.Context, f func(context.Context) error) error {
+func (c *prober) call(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	return f(ctx)
 }
 
-func (c *checker) authentication(ctx context.Context) {
+func (c *prober) authentication(ctx context.Context) {
 	var on bool
 	err := c.call(ctx, func(ctx context.Context) (err error) {
 		on, err = authEnabled(ctx, c.client)
@@ -182,7 +182,7 @@ func (c *checker) authentication(ctx context.Context) {
 	}
 }
 
-func (c *checker) versions(ctx context.Context) {
+func (c *prober) versions(ctx context.Context) {
 	for _, endpoint := range c.peer.Endpoints {
 		var is *clientv3.StatusResponse
 		err := c.call(ctx, func(ctx context.Context) (err error) {
@@ -206,7 +206,7 @@ func (c *checker) versions(ctx context.Context) {
 }
 
 // stores checks that the peer's etcd is another one than the own.
-func (c *checker) stores(ctx context.Context) {
+func (c *prober) stores(ctx context.Context) {
 	var theirs, own store
 	err := c.call(ctx, func(ctx context.Context) (err error) {
 		theirs, err = readStore(ctx, c.client)
@@ -239,7 +239,7 @@ func (c *checker) stores(ctx context.Context) {
 }
 
 // reads checks that the mirror's own prefixes can be read.
-func (c *checker) reads(ctx context.Context) {
+func (c *prober) reads(ctx context.Context) {
 	for _, prefix := range []string{keyspace.RegionPrefix(c.origin), keyspace.MirrorPrefix(c.origin)} {
 		err := c.call(ctx, func(ctx context.Context) error {
 			_, err := c.client.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
@@ -249,7 +249,7 @@ func (c *checker) reads(ctx context.Context) {
 	}
 }
 
-func (c *checker) allowed(check string, err error) {
+func (c *prober) allowed(check string, err error) {
 	if err != nil {
 		c.fail(check, err)
 		return

@@ -17,7 +17,7 @@ const probeTTLSeconds = 10
 
 // lease checks what a mirror does all the time: a lease, a key on it that is
 // written under the fence, a keepalive, a delete.
-func (c *checker) lease(ctx context.Context) {
+func (c *prober) lease(ctx context.Context) {
 	var lease *clientv3.LeaseGrantResponse
 	err := c.call(ctx, func(ctx context.Context) (err error) {
 		lease, err = c.client.Grant(ctx, probeTTLSeconds)
@@ -50,7 +50,7 @@ func (c *checker) lease(ctx context.Context) {
 
 // putFenced writes the probe as a mirror writes its keys, comparing the fence as it
 // is.
-func (c *checker) putFenced(ctx context.Context, key string, lease clientv3.LeaseID) error {
+func (c *prober) putFenced(ctx context.Context, key string, lease clientv3.LeaseID) error {
 	return c.call(ctx, func(ctx context.Context) error {
 		owner := keyspace.OwnerKey(c.origin)
 		got, err := c.client.Get(ctx, owner)
@@ -72,7 +72,7 @@ func (c *checker) putFenced(ctx context.Context, key string, lease clientv3.Leas
 
 // tried sends a transaction that would write below a prefix, or a key, if something
 // were true that never is. The peer checks the permission for it all the same.
-func (c *checker) tried(ctx context.Context, key string) error {
+func (c *prober) tried(ctx context.Context, key string) error {
 	return c.call(ctx, func(ctx context.Context) error {
 		never := clientv3.Compare(clientv3.CreateRevision(keyspace.OwnerKey(c.origin)), "<", 0)
 		if key[len(key)-1] == '/' {
@@ -87,7 +87,7 @@ func (c *checker) tried(ctx context.Context, key string) error {
 }
 
 // refusals checks that what belongs to others is out of reach.
-func (c *checker) refusals(ctx context.Context) {
+func (c *prober) refusals(ctx context.Context) {
 	if c.open {
 		return // everything is allowed, as was said
 	}
