@@ -90,7 +90,8 @@ const (
 
 // Bootstrap makes the store ID, the role and the user of a grant on a peer's etcd,
 // as far as they are not there, and tells each step to report. Called again it
-// changes nothing. It takes nothing back and does not turn authentication on: what
+// changes nothing, except that a password is set once more where authentication is
+// off and nobody can tell whether it is the same. It takes nothing back and does not turn authentication on: what
 // is more than a mirror needs, and that nobody is asked who he is, are warnings.
 // The client's user must be root where there is authentication.
 func Bootstrap(ctx context.Context, c *clientv3.Client, g Grant, report func(Step)) error {
