@@ -34,7 +34,7 @@ const (
 // one, that nobody writes or deletes what is not his, that a checkpoint is true,
 // and, after each round of faults, that the mirror equals the origin.
 func TestModel(t *testing.T) {
-	lasts := 12 * time.Second
+	lasts := 8 * time.Second
 	if text := os.Getenv(soakVariable); text != "" {
 		var err error
 		if lasts, err = time.ParseDuration(text); err != nil {

@@ -113,7 +113,7 @@ func (s *session) remember() {
 	s.mirror.own.revision = max(s.own.revision, s.seenOwn.Load())
 	s.mirror.theirs.revision = max(s.theirs.revision, s.seenTheirs.Load())
 	if s.rebuilt.Load() {
-		s.restored = ""
+		s.restored, s.mirror.repair = "", false
 	}
 }
 
@@ -132,6 +132,7 @@ func (s *session) work(ctx context.Context, p plan, begun time.Time) error {
 		func(ctx context.Context) error { return s.follow(ctx, p.from, opened) },
 		func(ctx context.Context) error { return s.converge(ctx, p, begun, opened) },
 		s.mendAlways, s.renewAlways, s.sendAlways, s.watchPeer, s.recordAlways, s.probeAlways, s.auditAlways,
+		s.credentialsAlways, s.repairAlways, s.inspect,
 	} {
 		g.Go(func() error { return job(ctx) })
 	}
@@ -195,7 +196,7 @@ func (s *session) decide(ctx context.Context, dead int) (plan, error) {
 	}
 	s.table.perLease = keysPerLease(int(head.Count))
 	c := circumstances{
-		owner: s.found.owner, state: s.found.state, own: s.own.id, theirs: s.theirs.id, restored: s.restored,
+		owner: s.found.owner, state: s.found.state, own: s.own.id, theirs: s.theirs.id, restored: s.restored, repair: s.repair,
 		ttl: s.ttlSeconds(), ranges: len(s.table.ranges), dead: dead, head: head.Header.Revision,
 	}
 	if s.found.state.GetCheckpoint() > 0 {

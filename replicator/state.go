@@ -29,13 +29,21 @@ type found struct {
 	revision  int64
 }
 
-// read returns the mirror's owner, state and live keys on the peer, as of one
-// revision. Values that do not parse count as absent: the mirror is rebuilt.
+// read returns the mirror's owner, state and live keys on the peer.
 func (m *mirror) read(ctx context.Context) (found, error) {
-	resp, err := m.client.Txn(ctx).Then(
-		clientv3.OpGet(keyspace.OwnerKey(m.origin)),
-		clientv3.OpGet(keyspace.StateKey(m.origin)),
-		clientv3.OpGet(keyspace.LiveKey(m.origin)),
+	return readMirror(ctx, m.client, m.origin, func(key string, err error) {
+		m.log.Warn("mirror's record does not parse, rebuilding", "key", key, "error", err)
+	})
+}
+
+// readMirror returns the owner, state and live keys of origin's mirror, as of one
+// revision. A value that does not parse counts as absent; unparsable, if set, is
+// told.
+func readMirror(ctx context.Context, c *clientv3.Client, origin string, unparsable func(key string, err error)) (found, error) {
+	resp, err := c.Txn(ctx).Then(
+		clientv3.OpGet(keyspace.OwnerKey(origin)),
+		clientv3.OpGet(keyspace.StateKey(origin)),
+		clientv3.OpGet(keyspace.LiveKey(origin)),
 	).Commit()
 	if err != nil {
 		return found{}, fmt.Errorf("read mirror's state: %w", err)
@@ -47,8 +55,10 @@ func (m *mirror) read(ctx context.Context) (found, error) {
 			continue
 		}
 		if err := proto.Unmarshal(kvs[0].Value, message); err != nil {
-			m.log.Warn("mirror's record does not parse, rebuilding", "key", string(kvs[0].Key), "error", err)
 			proto.Reset(message)
+			if unparsable != nil {
+				unparsable(string(kvs[0].Key), err)
+			}
 		}
 		switch i {
 		case 0:

@@ -133,7 +133,7 @@ func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l listeners) (proc
 	if err != nil {
 		return process{}, err
 	}
-	tls, err := c.ListenerTLS()
+	tls, err := c.ListenerTLS(log)
 	if err != nil {
 		return process{}, err
 	}
