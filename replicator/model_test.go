@@ -29,6 +29,9 @@ const (
 	seedVariable  = "AETHER_SEED"
 )
 
+// slow is how long it may take until the mirror equals the origin without a word.
+const slow = 12 * time.Second
+
 // TestModel makes random changes to an origin and random faults around its
 // mirror, and checks all along that no key shows an older version after a newer
 // one, that nobody writes or deletes what is not his, that a checkpoint is true,
@@ -219,6 +222,10 @@ func (m *model) converge(after string) {
 	})
 	took := time.Since(begun)
 	m.history.tell("equal after %v", took)
+	if took > slow {
+		m.t.Logf("equal only after %v, after %s", took, after)
+		m.history.print(m.t, "")
+	}
 	if took > m.sum.worst {
 		m.sum.worst, m.sum.worstRound = took, m.sum.rounds
 	}
