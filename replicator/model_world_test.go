@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -172,9 +171,10 @@ func (m *model) newest() *process { return m.last }
 type writer struct {
 	model *model
 	rng   *rand.Rand
-	gate  sync.Mutex
-	wait  atomic.Int64
-	seq   int
+	// gate is held while a change is made, and while there must be none.
+	gate chan struct{}
+	wait atomic.Int64
+	seq  int
 }
 
 const (
@@ -184,7 +184,7 @@ const (
 )
 
 func newWriter(m *model, seed uint64) *writer {
-	w := &writer{model: m, rng: rand.New(rand.NewPCG(seed, 1<<62))}
+	w := &writer{model: m, gate: make(chan struct{}, 1), rng: rand.New(rand.NewPCG(seed, 1<<62))}
 	w.wait.Store(int64(5 * time.Millisecond))
 	return w
 }
@@ -192,17 +192,21 @@ func newWriter(m *model, seed uint64) *writer {
 // pace sets the time between two changes; 0 is none at all.
 func (w *writer) pace(wait time.Duration) { w.wait.Store(int64(wait)) }
 
-func (w *writer) pause()  { w.gate.Lock() }
-func (w *writer) resume() { w.gate.Unlock() }
+func (w *writer) pause()  { w.gate <- struct{}{} }
+func (w *writer) resume() { <-w.gate }
 
 func (w *writer) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		w.gate.Lock()
+		select {
+		case w.gate <- struct{}{}:
+		case <-ctx.Done(): // a test that failed during a pause
+			return
+		}
 		wait := time.Duration(w.wait.Load())
 		if wait > 0 {
 			w.change(ctx)
 		}
-		w.gate.Unlock()
+		<-w.gate
 		sleep(ctx, max(wait, time.Millisecond))
 	}
 }
