@@ -204,12 +204,8 @@ func (m *mirror) confirms(ctx context.Context, state *mirrorv1.State) (testimony
 	}
 	got, err := m.source.Get(ctx, key, options...)
 	switch {
-	case errors.Is(err, rpctypes.ErrCompacted):
-		return forgotten, nil
-	case errors.Is(err, rpctypes.ErrFutureRev):
-		return ahead, nil
 	case err != nil:
-		return notAsked, err
+		return absence(err)
 	case w == nil && len(got.Kvs) == 0, w != nil && len(got.Kvs) == 1 && proto.Equal(w, m.testify(got.Kvs[0])):
 		return confirmed, nil
 	default:
