@@ -65,6 +65,11 @@ func TestTroubles(t *testing.T) {
 		{name: "another mirrors", peers: []*registryv1.Peer{{State: "standby", Leader: "x"}}},
 		{name: "nobody mirrors", peers: []*registryv1.Peer{{Region: "b", State: "standby"}}, want: []string{"the mirror to b is standby"}},
 		{
+			name:    "the own etcd",
+			regions: []*registryv1.Region{{Region: "a", State: "own", Reason: "own etcd has not answered for 8s"}},
+			want:    []string{"region a: own etcd has not answered for 8s"},
+		},
+		{
 			name:    "a region and a peer",
 			regions: []*registryv1.Region{{Region: "b", State: "lapsed", Reason: "no keepalive"}},
 			peers:   []*registryv1.Peer{{Region: "b", State: "connecting", LastError: "refused"}},

@@ -53,7 +53,7 @@ func (a *app) namesNow(ctx context.Context, of names) []string {
 }
 
 func (a *app) serviceNames(ctx context.Context, r *remote.Registry) ([]string, error) {
-	services, err := r.Services(ctx)
+	services, _, err := r.Services(ctx)
 	out := make([]string, 0, len(services))
 	for _, s := range services {
 		out = append(out, s.Name)

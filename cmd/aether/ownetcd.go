@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/aether-federation/aether/internal/config"
 	"github.com/aether-federation/aether/internal/embeddedetcd"
@@ -16,6 +17,14 @@ type ownEtcd struct {
 	client *etcd.Client
 	// server is nil where the etcd runs elsewhere.
 	server *embeddedetcd.Server
+}
+
+// ownEtcdName is what people are told of the own etcd.
+func ownEtcdName(c config.Registrar) string {
+	if c.Embedded() {
+		return "the embedded etcd at " + c.EmbeddedEtcdClientURL
+	}
+	return "the own etcd at " + strings.Join(c.EtcdEndpoints, ",")
 }
 
 // openEtcd returns the own etcd once it answers.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -65,25 +66,46 @@ func (a *app) runRegistrar(ctx context.Context, c config.Registrar) (err error) 
 	if err != nil {
 		return err
 	}
-	// Listening comes first: a port that is taken is told before anything runs.
+	tls, err := c.ListenerTLS(log)
+	if err != nil {
+		return err
+	}
+	// Ports come first: one that is taken is told before anything runs.
 	listeners, err := listen(c)
 	if err != nil {
 		return err
 	}
 	defer listeners.close()
 
-	store, err := openEtcd(ctx, c, log)
+	store, err := awaitEtcd(ctx, c, log, registrar.Waiting{HTTP: listeners.http, TLS: tls, For: ownEtcdName(c), Log: log})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.close()) }()
-	r, err := join(c, log, store, listeners)
+	if err := listeners.openGRPC(c); err != nil {
+		return err
+	}
+	r, err := join(c, log, store, listeners, tls)
 	if err != nil {
 		return err
 	}
 	log.Info("serving", "version", versionText(), "region", c.Region, "cluster", c.ClusterName,
 		"grpc", listeners.grpc.Addr().String(), "http", listeners.http.Addr().String())
 	return r.run(ctx)
+}
+
+// awaitEtcd returns the own etcd once it answers. Until then HTTP says so.
+func awaitEtcd(ctx context.Context, c config.Registrar, log *slog.Logger, w registrar.Waiting) (*ownEtcd, error) {
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	var g errgroup.Group
+	g.Go(func() error { return w.Run(waiting) })
+	store, err := openEtcd(ctx, c, log)
+	stop()
+	if waitErr := g.Wait(); waitErr != nil && err == nil {
+		return nil, errors.Join(waitErr, store.close())
+	}
+	return store, err
 }
 
 // process is what runs in one registrar process.
@@ -109,7 +131,7 @@ func (p process) run(ctx context.Context) error {
 }
 
 // join builds the parts; nothing runs yet.
-func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l listeners) (process, error) {
+func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l *listeners, tls *tls.Config) (process, error) {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewBuildInfoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -133,10 +155,6 @@ func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l listeners) (proc
 	if err != nil {
 		return process{}, err
 	}
-	tls, err := c.ListenerTLS(log)
-	if err != nil {
-		return process{}, err
-	}
 	server, err := registrar.New(registrar.Config{
 		Origin: origin, Store: store, Feed: etcdfeed.New(f), Peers: m,
 		GRPC: l.grpc, HTTP: l.http, TLS: tls, Log: log, Metrics: metrics, Gatherer: reg,
@@ -144,20 +162,42 @@ func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l listeners) (proc
 	return process{server: server, mirrors: m, store: own}, err
 }
 
-type listeners struct{ grpc, http net.Listener }
+// listeners are where the process is reached. That of gRPC is not open before
+// something serves it: a client is refused and tries again, rather than hang.
+type listeners struct {
+	http *net.TCPListener
+	grpc net.Listener
+}
 
-func listen(c config.Registrar) (l listeners, err error) {
+func listen(c config.Registrar) (*listeners, error) {
+	var l listeners
+	if err := errors.Join(l.openGRPC(c), l.closeGRPC()); err != nil {
+		return nil, err
+	}
+	h, err := net.Listen("tcp", c.HTTPAddress)
+	if err != nil {
+		return nil, fmt.Errorf("listen at --http-address: %w", err)
+	}
+	l.http = h.(*net.TCPListener)
+	return &l, nil
+}
+
+func (l *listeners) openGRPC(c config.Registrar) (err error) {
 	if l.grpc, err = net.Listen("tcp", c.GRPCAddress); err != nil {
-		return l, fmt.Errorf("listen at --grpc-address: %w", err)
+		return fmt.Errorf("listen at --grpc-address: %w", err)
 	}
-	if l.http, err = net.Listen("tcp", c.HTTPAddress); err != nil {
-		return l, errors.Join(fmt.Errorf("listen at --http-address: %w", err), l.grpc.Close())
+	return nil
+}
+
+func (l *listeners) closeGRPC() error {
+	if l.grpc == nil {
+		return nil
 	}
-	return l, nil
+	return l.grpc.Close()
 }
 
 // close closes what the server has not closed already.
-func (l listeners) close() {
-	_ = l.grpc.Close()
+func (l *listeners) close() {
+	_ = l.closeGRPC()
 	_ = l.http.Close()
 }

@@ -92,7 +92,10 @@ func (a *app) statusJSON(regions []*registryv1.Region, peers []*registryv1.Peer,
 func findTroubles(regions []*registryv1.Region, peers []*registryv1.Peer) []string {
 	var out []string
 	for _, r := range regions {
-		if r.State != "own" && r.State != "live" {
+		switch {
+		case r.State == "own" && r.Reason != "":
+			out = append(out, sentence("region "+r.Region, r.Reason))
+		case r.State != "own" && r.State != "live":
 			out = append(out, sentence(fmt.Sprintf("region %s is %s", r.Region, r.State), r.Reason))
 		}
 	}

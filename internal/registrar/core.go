@@ -2,6 +2,7 @@ package registrar
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -268,7 +269,7 @@ func (c *core) status(now time.Time) []RegionStatus {
 			Endpoints: r.served,
 			Age:       c.age(r, now),
 			Revision:  r.checkpoint,
-			Reason:    r.verdict.reason,
+			Reason:    c.reason(r, now),
 		}
 		if r.facts.shown {
 			s.Held = len(r.pending)
@@ -277,6 +278,15 @@ func (c *core) status(now time.Time) []RegionStatus {
 	}
 	slices.SortFunc(all, func(a, b RegionStatus) int { return cmp.Compare(a.Region, b.Region) })
 	return all
+}
+
+// reason says why a region is not as it should be. The own region is always
+// served, and may be out of date.
+func (c *core) reason(r *region, now time.Time) string {
+	if !r.own || !c.loaded || c.current(now) {
+		return r.verdict.reason
+	}
+	return fmt.Sprintf("own etcd has not answered for %v", now.Sub(c.proven).Round(time.Second))
 }
 
 func (c *core) age(r *region, now time.Time) time.Duration {

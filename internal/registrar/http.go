@@ -48,7 +48,7 @@ func newHTTP(log *slog.Logger, s *service, gatherer prometheus.Gatherer) http.Ha
 	mux.HandleFunc("GET /v1/peers", answering(w.showPeers))
 	mux.HandleFunc("GET /v1/watch", w.watch)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /livez", func(out http.ResponseWriter, _ *http.Request) { plain(out, http.StatusOK, "ok\n") })
+	mux.HandleFunc("GET /livez", alive)
 	mux.HandleFunc("GET /readyz", w.readyz)
 	mux.HandleFunc("GET /{$}", func(out http.ResponseWriter, _ *http.Request) { plain(out, http.StatusOK, indexPage) })
 	return w.logged(refusing(mux))
