@@ -87,7 +87,7 @@ func regionsAnswer(regions []RegionStatus) *registryv1.ListRegionsResponse {
 // messages splits a delivery into watch messages.
 func (d delivery) messages() iter.Seq[*registryv1.WatchResponse] {
 	return func(yield func(*registryv1.WatchResponse) bool) {
-		m := &registryv1.WatchResponse{Reset_: d.snapshot != nil}
+		m := &registryv1.WatchResponse{Reset_: d.snapshot != nil && !d.partial, Replaced: d.replaced}
 		size := 0
 		for c := range d.all() {
 			next := changeMessage(c)

@@ -183,7 +183,14 @@ func (s rpc) open(stream watchStream) (*subscription, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.view.subscribe(q), nil
+	h, err := heldOf(req.GetHeld())
+	if err != nil {
+		return nil, err
+	}
+	if h != nil {
+		s.view.reach(stream.Context(), h.seen)
+	}
+	return s.view.subscribe(q, h), nil
 }
 
 // receive takes changes of the query until the client has no more, which is not
@@ -201,7 +208,7 @@ func (s rpc) receive(stream watchStream, sub *subscription) error {
 		if err != nil {
 			return err
 		}
-		sub.requery(q)
+		sub.requery(q, req.GetHeld() != nil)
 	}
 }
 

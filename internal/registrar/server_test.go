@@ -163,7 +163,7 @@ func TestHTTPShapes(t *testing.T) {
 	}
 	n.want("GET", "/v1/services", "", 200, `{"services":[{"name":"api.shop","protocols":["http"],"endpoints":1,"healthy":1,"regions":["a"]}],"revision":"`)
 	n.want("GET", "/v1/services/none/endpoints", "", 200, `{"endpoints":[],"revision":"`)
-	n.want("GET", "/v1/regions", "", 200, `{"regions":[{"region":"a","state":"own","endpoints":1,"age":"0s","revision":"","reason":""}]}`)
+	n.want("GET", "/v1/regions", "", 200, `{"regions":[{"region":"a","state":"own","endpoints":1,"age":"0s","revision":"","reason":"","kept":0}]}`)
 	n.want("GET", "/v1/peers", "", 200, `"region":"b"`, `"lag":"0.080s","pending":0,"leases":200,"keys":20000`)
 	n.want("GET", "/metrics", "", 200, `aether_registrar_endpoints{origin="a"} 1`, `aether_registrar_region_state{origin="a",state="own"} 1`,
 		`aether_registrar_writes_total{operation="register",outcome="ok"} 1`)

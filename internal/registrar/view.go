@@ -41,8 +41,12 @@ type View struct {
 	mu      sync.RWMutex
 	core    *core
 	version uint64
-	resets  int
-	fan     fan
+	// seen is the local etcd's revision that was told, changed that of version.
+	seen, changed int64
+	resets        int
+	fan           fan
+	outbox        outbox
+	digests       digests
 }
 
 // newView returns a view of what cfg's feed tells. It is empty until run.
@@ -57,6 +61,8 @@ func newView(cfg Config) *View {
 		ready:    make(chan struct{}),
 		core:     newCore(cfg.Origin.Region, cfg.BlindAfter),
 		fan:      newFan(),
+		outbox:   newOutbox(),
+		digests:  digests{},
 	}
 }
 
@@ -65,6 +71,7 @@ func (v *View) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return v.feed.Run(ctx, v.update) })
 	g.Go(func() error { return v.watchLeases(ctx) })
+	g.Go(func() error { return v.publish(ctx) })
 	return g.Wait()
 }
 
@@ -78,6 +85,10 @@ func (v *View) update(u Update) error {
 			v.metrics.resyncs.Inc()
 		}
 	}
+	v.seen = max(v.seen, u.Revision)
+	if u.Reset {
+		v.seen = 0 // the store may be another
+	}
 	notes := v.advance(v.core.apply(u, time.Now()))
 	first = first && v.core.loaded
 	v.mu.Unlock()
@@ -88,12 +99,16 @@ func (v *View) update(u Update) error {
 	return nil
 }
 
-// advance makes a step the next version and hands it to the subscribers; v.mu is
+// advance makes a step the next version, for the subscribers to be told; v.mu is
 // held.
 func (v *View) advance(s step) []note {
 	if len(s.changes) > 0 {
 		v.version++
-		v.fan.publish(s.changes, v.revision())
+		v.changed = v.seen
+		v.outbox.add(s.changes, time.Now())
+		if v.outbox.calm {
+			v.flush(time.Now())
+		}
 	}
 	return s.notes
 }
@@ -218,7 +233,7 @@ func (v *View) isReady() bool {
 
 // revision names the current version; v.mu is held.
 func (v *View) revision() registry.Revision {
-	return registry.Revision(v.instance + "-" + strconv.FormatUint(v.version, 10))
+	return registry.Revision(v.instance + "-" + strconv.FormatUint(v.version, 10) + "-" + strconv.FormatInt(v.changed, 10))
 }
 
 // Snapshot is one version of the part of a view that was asked for. Its slices
@@ -251,6 +266,11 @@ func (v *View) snapshot(q registry.Query) Snapshot {
 	if len(names) == 0 {
 		names = slices.Collect(maps.Keys(v.core.index))
 	}
+	return v.snapshotOf(names)
+}
+
+// snapshotOf returns the named services; v.mu is held.
+func (v *View) snapshotOf(names []string) Snapshot {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	s := Snapshot{Revision: v.revision(), Services: make([][]*registry.Endpoint, 0, len(names))}
 	for _, name := range names {
