@@ -9,6 +9,7 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -73,7 +74,13 @@ func TestListenersWithTLS(t *testing.T) {
 	ca := newAuthority(t)
 	ca.issue("server", &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 	ca.issue("client", &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
-	p := newRegistrar(t, "--data-dir", t.TempDir(), "--embedded-etcd-client-url", "http://127.0.0.1:0",
+	policy := filepath.Join(t.TempDir(), "auth.yaml")
+	write(t, policy, "rules:\n- role: writer\n  identities: [cn:client]\n- role: node\n  identities: ['spiffe://example.org/*/node/{node}']\n")
+	ca.issue("n1", &x509.Certificate{
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		URIs:        []*url.URL{{Scheme: "spiffe", Host: "example.org", Path: "/c1/node/n1"}},
+	})
+	p := newRegistrar(t, "--data-dir", t.TempDir(), "--embedded-etcd-client-url", "http://127.0.0.1:0", "--auth", policy,
 		"--tls-cert", ca.path("server.pem"), "--tls-key", ca.path("server-key.pem"), "--tls-client-ca", ca.path("ca.pem"))
 	p.launch()
 
@@ -83,6 +90,13 @@ func TestListenersWithTLS(t *testing.T) {
 	})
 	if r := aether(t, append([]string{"register", "hello", "10.0.0.1", "--port", "http=1"}, with...)...); r.code != 0 {
 		t.Errorf("register with a certificate: exit code %d, %s", r.code, r.stderr)
+	}
+	asNode := []string{"--registrar", p.grpc, "--tls-ca", ca.path("ca.pem"), "--tls-cert", ca.path("n1.pem"), "--tls-key", ca.path("n1-key.pem")}
+	for node, code := range map[string]int{"n1": 0, "n2": 1} {
+		args := append([]string{"register", "hello", "10.0.0.2", "--port", "http=1", "--node", node}, asNode...)
+		if r := aether(t, args...); r.code != code {
+			t.Errorf("node n1 registers an endpoint of %s: exit code %d, %s", node, r.code, r.stderr)
+		}
 	}
 	for name, without := range map[string][]string{
 		"no certificate": {"--tls-ca", ca.path("ca.pem")},

@@ -133,13 +133,18 @@ func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l listeners) (proc
 	if err != nil {
 		return process{}, err
 	}
-	tls, err := c.ListenerTLS()
+	grpcTLS, httpTLS, err := c.ListenerTLS(log)
+	if err != nil {
+		return process{}, err
+	}
+	policy, err := c.Access()
 	if err != nil {
 		return process{}, err
 	}
 	server, err := registrar.New(registrar.Config{
 		Origin: origin, Store: store, Feed: etcdfeed.New(f), Peers: m,
-		GRPC: l.grpc, HTTP: l.http, TLS: tls, Log: log, Metrics: metrics, Gatherer: reg,
+		GRPC: l.grpc, HTTP: l.http, TLS: grpcTLS, HTTPTLS: httpTLS, Access: policy, Limits: c.Limits(),
+		LastResort: c.Lapsed == config.LapsedLastResort, Log: log, Metrics: metrics, Gatherer: reg,
 	})
 	return process{server: server, mirrors: m, store: own}, err
 }

@@ -8,26 +8,6 @@ import (
 	"os"
 )
 
-// ListenerTLS returns what the listeners present and ask of clients, nil where
-// they speak plain text.
-func (c Registrar) ListenerTLS() (*tls.Config, error) {
-	if c.TLSCert == "" {
-		return nil, nil
-	}
-	t, err := load("", c.TLSCert, c.TLSKey)
-	if err != nil {
-		return nil, fmt.Errorf("load listener TLS: %w", err)
-	}
-	if c.TLSClientCA == "" {
-		return t, nil
-	}
-	if t.ClientCAs, err = pool(c.TLSClientCA); err != nil {
-		return nil, fmt.Errorf("load --tls-client-ca: %w", err)
-	}
-	t.ClientAuth = tls.RequireAndVerifyClientCert
-	return t, nil
-}
-
 // EtcdTLS returns how the own etcd is reached, nil where nothing was said.
 func (c Registrar) EtcdTLS() (*tls.Config, error) {
 	if c.EtcdCA == "" && c.EtcdCert == "" {

@@ -39,8 +39,8 @@ func newGRPC(cfg Config, s *service, h *health.Server) *grpc.Server {
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingIdle, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingMin, PermitWithoutStream: true}),
-		grpc.ChainUnaryInterceptor(logUnary(cfg.Log)),
-		grpc.ChainStreamInterceptor(logStream(cfg.Log), endHealth(s.stopContext)),
+		grpc.ChainUnaryInterceptor(logUnary(cfg.Log), s.guard.unary),
+		grpc.ChainStreamInterceptor(logStream(cfg.Log), s.guard.stream, endHealth(s.stopContext)),
 	}
 	if cfg.TLS != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(cfg.TLS)))

@@ -18,6 +18,8 @@ type Metrics struct {
 	readErrors  prometheus.Counter
 	cutOff      prometheus.Counter
 	unparsable  prometheus.Counter
+	denied      prometheus.Counter
+	limited     *prometheus.CounterVec
 	view        *viewCollector
 }
 
@@ -42,9 +44,11 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		readErrors:  counter("aether_registrar_lease_read_errors_total", "Readings of a region's lease that failed."),
 		cutOff:      counter("aether_registrar_watchers_cut_off_total", "Watchers cut off because they were too slow."),
 		unparsable:  counter("aether_registrar_unparsable_total", "Keys and values in the local etcd that do not parse and are not served."),
+		denied:      counter("aether_registrar_denied_total", "Calls of clients that may not make them."),
+		limited:     counters("aether_registrar_limited_total", "Refused because a client has more than its share, by what: calls, streams or connections.", "what"),
 		view:        newViewCollector(),
 	}
-	r.MustRegister(m.writes, m.writeTime, m.withdrawals, m.shown, m.resyncs, m.readErrors, m.cutOff, m.unparsable, m.view)
+	r.MustRegister(m.writes, m.writeTime, m.withdrawals, m.shown, m.resyncs, m.readErrors, m.cutOff, m.unparsable, m.denied, m.limited, m.view)
 	return m
 }
 

@@ -24,6 +24,12 @@ func (w web) watch(out http.ResponseWriter, r *http.Request) {
 		writeFailure(out, statusOf(err), renamed(err, "service"))
 		return
 	}
+	done, err := w.guard.open(r.Context())
+	if err != nil {
+		writeFailure(out, statusOf(err), err)
+		return
+	}
+	defer done()
 	sub := w.view.subscribe(q, nil)
 	defer sub.close()
 	out.Header().Set("Content-Type", "text/event-stream")
