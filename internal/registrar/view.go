@@ -51,7 +51,7 @@ type View struct {
 
 // newView returns a view of what cfg's feed tells. It is empty until run.
 func newView(cfg Config) *View {
-	return &View{
+	v := &View{
 		feed:     cfg.Feed,
 		log:      cfg.Log,
 		metrics:  cfg.Metrics,
@@ -64,6 +64,8 @@ func newView(cfg Config) *View {
 		outbox:   newOutbox(),
 		digests:  digests{},
 	}
+	v.core.lastResort = cfg.LastResort
+	return v
 }
 
 // run follows the feed until ctx ends.
@@ -122,6 +124,11 @@ func (v *View) tell(notes []note) {
 			continue
 		}
 		v.metrics.withdrawals.WithLabelValues(n.region, string(n.cause)).Inc()
+		v.metrics.withdrawn.WithLabelValues(n.region, string(n.cause)).Add(float64(n.endpoints))
+		if n.cause == Deleted {
+			v.log.Warn("mass withdrawal", "peer_region", n.region, "endpoints", n.endpoints, "left", n.left, "cause", string(n.cause), "reason", n.reason)
+			continue
+		}
 		v.log.Warn("region withdrawn", "peer_region", n.region, "endpoints", n.endpoints, "cause", string(n.cause), "reason", n.reason)
 	}
 }
