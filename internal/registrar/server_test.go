@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 
 	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
@@ -40,8 +41,13 @@ type node struct {
 	stopped chan error
 }
 
+// anEtcd is one in this process or in another.
+type anEtcd interface {
+	Client(tb testing.TB) *clientv3.Client
+}
+
 // start runs a registrar on a real etcd until the test ends.
-func start(t *testing.T, server *etcdtest.Server, origin registry.Origin, change func(*registrar.Config)) *node {
+func start(t *testing.T, server anEtcd, origin registry.Origin, change func(*registrar.Config)) *node {
 	t.Helper()
 	client := server.Client(t)
 	store, err := etcd.New(etcd.Config{Client: client, Origin: origin})
