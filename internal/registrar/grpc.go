@@ -129,7 +129,14 @@ func (s rpc) Unregister(ctx context.Context, req *registryv1.UnregisterRequest) 
 }
 
 func (s rpc) List(_ context.Context, req *registryv1.ListRequest) (*registryv1.ListResponse, error) {
-	return s.list(req.GetServices())
+	if len(req.GetServices()) == 0 {
+		return s.list(nil)
+	}
+	q, err := s.query(req.GetServices())
+	if err != nil {
+		return nil, err
+	}
+	return s.view.encodings.list(s.view.Snapshot(q), s.view.ages())
 }
 
 func (s rpc) ListServices(context.Context, *registryv1.ListServicesRequest) (*registryv1.ListServicesResponse, error) {

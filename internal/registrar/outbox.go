@@ -58,7 +58,19 @@ func (v *View) flush(now time.Time) {
 		sortByService(changes)
 	}
 	o.batches, o.waiting, o.calm, o.flushed = nil, 0, false, now
+	v.encodings.drop(gone(changes, v.core.index))
 	v.fan.publish(changes, v.revision())
+}
+
+// gone returns the services among changes that have no endpoint left.
+func gone(changes []change, ix index) []string {
+	var services []string
+	for batch := range byService(changes) {
+		if service := batch[0].endpoint.Service; len(ix[service]) == 0 {
+			services = append(services, service)
+		}
+	}
+	return services
 }
 
 // publish flushes the outbox when it is due, until ctx ends.

@@ -47,6 +47,8 @@ type View struct {
 	fan           fan
 	outbox        outbox
 	digests       digests
+
+	encodings *encodings
 }
 
 // newView returns a view of what cfg's feed tells. It is empty until run.
@@ -63,6 +65,8 @@ func newView(cfg Config) *View {
 		fan:      newFan(),
 		outbox:   newOutbox(),
 		digests:  digests{},
+
+		encodings: newEncodings(),
 	}
 	v.core.lastResort = cfg.LastResort
 	return v
