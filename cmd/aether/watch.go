@@ -31,6 +31,7 @@ When the registrar was away, what has changed meanwhile, and synced again. With
 		},
 	}
 	a.outputFlag(c)
+	a.completeServices(c, 0)
 	return a.clientCommand(c)
 }
 
