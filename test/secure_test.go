@@ -1,18 +1,6 @@
 package test
 
 import (
-<<<<<<< HEAD
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
-	"net"
-	"net/url"
-=======
->>>>>>> main
 	"path/filepath"
 	"strings"
 	"testing"
@@ -25,25 +13,14 @@ import (
 
 // TestListenersWithTLS: a client without the right certificate gets nowhere.
 func TestListenersWithTLS(t *testing.T) {
-<<<<<<< HEAD
-	ca := newAuthority(t)
-	ca.issue("server", &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
-	ca.issue("client", &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
-	policy := filepath.Join(t.TempDir(), "auth.yaml")
-	write(t, policy, "rules:\n- role: writer\n  identities: [cn:client]\n- role: node\n  identities: ['spiffe://example.org/*/node/{node}']\n")
-	ca.issue("n1", &x509.Certificate{
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-		URIs:        []*url.URL{{Scheme: "spiffe", Host: "example.org", Path: "/c1/node/n1"}},
-	})
-	p := newRegistrar(t, "--data-dir", t.TempDir(), "--embedded-etcd-client-url", "http://127.0.0.1:0", "--auth", policy,
-		"--tls-cert", ca.path("server.pem"), "--tls-key", ca.path("server-key.pem"), "--tls-client-ca", ca.path("ca.pem"))
-=======
 	ca := certtest.New(t)
 	ca.Server("server")
 	ca.Client("client")
-	p := newRegistrar(t, "--data-dir", t.TempDir(), "--embedded-etcd-client-url", "http://127.0.0.1:0",
+	ca.Workload("n1", "/c1/node/n1")
+	policy := filepath.Join(t.TempDir(), "auth.yaml")
+	write(t, policy, "rules:\n- role: writer\n  identities: [cn:client]\n- role: node\n  identities: ['spiffe://example.org/*/node/{node}']\n")
+	p := newRegistrar(t, "--data-dir", t.TempDir(), "--embedded-etcd-client-url", "http://127.0.0.1:0", "--auth", policy,
 		"--tls-cert", ca.Cert("server"), "--tls-key", ca.Key("server"), "--tls-client-ca", ca.CA())
->>>>>>> main
 	p.launch()
 
 	with := []string{"--registrar", p.grpc, "--tls-ca", ca.CA(), "--tls-cert", ca.Cert("client"), "--tls-key", ca.Key("client")}
@@ -53,7 +30,7 @@ func TestListenersWithTLS(t *testing.T) {
 	if r := aether(t, append([]string{"register", "hello", "10.0.0.1", "--port", "http=1"}, with...)...); r.code != 0 {
 		t.Errorf("register with a certificate: exit code %d, %s", r.code, r.stderr)
 	}
-	asNode := []string{"--registrar", p.grpc, "--tls-ca", ca.path("ca.pem"), "--tls-cert", ca.path("n1.pem"), "--tls-key", ca.path("n1-key.pem")}
+	asNode := []string{"--registrar", p.grpc, "--tls-ca", ca.CA(), "--tls-cert", ca.Cert("n1"), "--tls-key", ca.Key("n1")}
 	for node, code := range map[string]int{"n1": 0, "n2": 1} {
 		args := append([]string{"register", "hello", "10.0.0.2", "--port", "http=1", "--node", node}, asNode...)
 		if r := aether(t, args...); r.code != code {

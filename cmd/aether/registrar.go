@@ -133,15 +133,11 @@ func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l listeners) (proc
 	if err != nil {
 		return process{}, err
 	}
-<<<<<<< HEAD
 	grpcTLS, httpTLS, err := c.ListenerTLS(log)
 	if err != nil {
 		return process{}, err
 	}
 	policy, err := c.Access()
-=======
-	tls, err := c.ListenerTLS(log)
->>>>>>> main
 	if err != nil {
 		return process{}, err
 	}
