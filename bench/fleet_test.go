@@ -118,17 +118,38 @@ func (f *fleet) open(ctx context.Context, n int) *measured {
 		if i%streamsAConn == 0 {
 			client = f.dial()
 		}
-		req := &registryv1.WatchRequest{}
-		for k := range servicesAStream {
-			req.Services = append(req.Services, serviceName(i*7+k*101))
-		}
 		stream, err := client.Watch(ctx)
 		must(f.b, err)
-		must(f.b, stream.Send(req))
+		must(f.b, stream.Send(watchRequest(i)))
 		m.streams.Go(func() { m.read(ctx, stream) })
 	}
 	await(f.b, func() bool { return m.synced.Load() == int64(n) })
 	return m
+}
+
+// watchRequest is what stream i asks for.
+func watchRequest(i int) *registryv1.WatchRequest {
+	req := &registryv1.WatchRequest{}
+	for k := range servicesAStream {
+		req.Services = append(req.Services, serviceName(i*7+k*101))
+	}
+	return req
+}
+
+// hold opens stream i and reads its snapshot.
+func hold(client registryv1.RegistryServiceClient, i int) error {
+	stream, err := client.Watch(context.Background())
+	if err != nil {
+		return err
+	}
+	if err := stream.Send(watchRequest(i)); err != nil {
+		return err
+	}
+	for {
+		if answer, err := stream.Recv(); err != nil || answer.GetSynced() {
+			return err
+		}
+	}
 }
 
 func (m *measured) read(ctx context.Context, stream registryv1.RegistryService_WatchClient) {

@@ -37,6 +37,7 @@ type rpc struct {
 func newGRPC(cfg Config, s *service, h *health.Server) *grpc.Server {
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.SharedWriteBuffer(true), // most connections are idle
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingIdle, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingMin, PermitWithoutStream: true}),
 		grpc.ChainUnaryInterceptor(logUnary(cfg.Log), s.guard.unary),
@@ -155,28 +156,43 @@ func (s rpc) ListPeers(ctx context.Context, _ *registryv1.ListPeersRequest) (*re
 type watchStream = grpc.BidiStreamingServer[registryv1.WatchRequest, registryv1.WatchResponse]
 
 // Watch ends when the client does, when the client is too slow, and when the
-// registrar stops. A send that is blocked must not keep it: so sending is done
-// beside it, and ends with the stream's context, which ends after the return.
+// registrar stops. A send that is blocked must not keep it: so each delivery is
+// sent beside it, by a goroutine that an idle stream does not have, and that ends
+// with the stream's context, which ends after the return.
 func (s rpc) Watch(stream watchStream) error {
 	sub, err := s.open(stream)
 	if err != nil {
 		return err
 	}
 	defer sub.close()
-	ended := make(chan error, 2)
+	ended, sent := make(chan error, 1), make(chan error, 1)
 	s.streams.Go(func() {
 		if err := s.receive(stream, sub); err != nil {
 			ended <- err
 		}
 	})
-	s.streams.Go(func() { ended <- send(stream, sub) })
-	select {
-	case err := <-ended:
-		return err
-	case <-sub.cutoff:
-		return errCutOff
-	case <-s.stopContext.Done():
-		return errStopping
+	waiting := sub.notify
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-sub.cutoff:
+			return errCutOff
+		case <-s.stopContext.Done():
+			return errStopping
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		case <-waiting:
+			if d, ok := sub.take(); ok {
+				waiting = nil
+				s.streams.Go(func() { sent <- send(stream, d) })
+			}
+		case err := <-sent:
+			if err != nil {
+				return err
+			}
+			waiting = sub.notify
+		}
 	}
 }
 
@@ -219,16 +235,11 @@ func (s rpc) receive(stream watchStream, sub *subscription) error {
 	}
 }
 
-func send(stream watchStream, sub *subscription) error {
-	for {
-		d, err := sub.next(stream.Context())
-		if err != nil {
+func send(stream watchStream, d delivery) error {
+	for m := range d.messages() {
+		if err := stream.Send(m); err != nil {
 			return err
 		}
-		for m := range d.messages() {
-			if err := stream.Send(m); err != nil {
-				return err
-			}
-		}
 	}
+	return nil
 }
