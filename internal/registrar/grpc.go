@@ -37,7 +37,6 @@ type rpc struct {
 func newGRPC(cfg Config, s *service, h *health.Server) *grpc.Server {
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessage),
-		grpc.SharedWriteBuffer(true), // most connections are idle
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingIdle, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingMin, PermitWithoutStream: true}),
 		grpc.ChainUnaryInterceptor(logUnary(cfg.Log), s.guard.unary),

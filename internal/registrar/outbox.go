@@ -10,7 +10,7 @@ const (
 	// burst is told at once, and maxHoldOff how long a burst may put off the
 	// first of them. A change that comes alone is told at once.
 	holdOff    = 10 * time.Millisecond
-	maxHoldOff = 100 * time.Millisecond
+	maxHoldOff = 50 * time.Millisecond
 )
 
 // outbox holds versions that subscribers have not been told yet.
