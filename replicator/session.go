@@ -28,12 +28,17 @@ type session struct {
 	streams string
 	// liveLease is the lease of the live key.
 	liveLease clientv3.LeaseID
-	deleted   revisions
-	poison    *poison
+	// liveWanted is the lease of the live key that is, or is about to be, there.
+	liveWanted atomic.Int64
+	deleted    revisions
+	poison     *poison
 	// full: the peer has no space, so deletes go and puts wait.
 	full atomic.Bool
-	// lastPut is the key of the last put event seen, a witness for a checkpoint.
-	lastPut atomic.Pointer[string]
+	// last is the last change seen: a witness for a checkpoint, and for the next
+	// session.
+	last atomic.Pointer[clientv3.Event]
+	// asked has somebody ask the origin how far the watch is.
+	asked chan struct{}
 	// valueSize is the average size of the values read, for the size of pages.
 	valueSize atomic.Int64
 	fills     atomic.Int64
@@ -57,12 +62,14 @@ func newSession(m *mirror, f found, held fence) *session {
 		mirror: m, found: f, fence: held, table: table,
 		queue:     newQueue(),
 		tasks:     newTasks(),
+		asked:     make(chan struct{}, 1),
 		liveLease: f.liveLease,
 		poison:    newPoison(),
 		streams:   hex.EncodeToString(newToken()),
 	}
 	s.rec = &recorder{mirror: m, fence: held, table: table, seen: &s.seenTheirs}
 	s.seenTheirs.Store(f.revision)
+	s.liveWanted.Store(int64(f.liveLease))
 	s.valueSize.Store(firstValueSize)
 	return s
 }
@@ -112,6 +119,10 @@ func (s *session) announce(ctx context.Context, p plan, dead map[clientv3.LeaseI
 func (s *session) remember() {
 	s.mirror.own.revision = max(s.own.revision, s.seenOwn.Load())
 	s.mirror.theirs.revision = max(s.theirs.revision, s.seenTheirs.Load())
+	last := s.last.Load()
+	if last != nil || s.rebuilt.Load() {
+		s.mirror.last = last // what was seen before a rebuild may be another history's
+	}
 	if s.rebuilt.Load() {
 		s.restored, s.mirror.repair = "", false
 	}
@@ -132,7 +143,7 @@ func (s *session) work(ctx context.Context, p plan, begun time.Time) error {
 		func(ctx context.Context) error { return s.follow(ctx, p.from, opened) },
 		func(ctx context.Context) error { return s.converge(ctx, p, begun, opened) },
 		s.mendAlways, s.renewAlways, s.sendAlways, s.watchPeer, s.recordAlways, s.probeAlways, s.auditAlways,
-		s.credentialsAlways, s.repairAlways, s.inspect,
+		s.credentialsAlways, s.repairAlways, s.inspect, s.watchRecords,
 	} {
 		g.Go(func() error { return job(ctx) })
 	}

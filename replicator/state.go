@@ -77,9 +77,11 @@ type recorder struct {
 	fence fence
 	table *leaseTable
 	// seen is the highest revision of the peer that the session has seen.
-	seen  *atomic.Int64
-	mu    sync.Mutex
-	phase mirrorv1.Phase
+	seen *atomic.Int64
+	// written are the last values that were, or are about to be, written.
+	written sums
+	mu      sync.Mutex
+	phase   mirrorv1.Phase
 	// checkpoint and witness as last told; 0 while syncing.
 	checkpoint int64
 	witness    *mirrorv1.Witness
@@ -105,6 +107,7 @@ func (r *recorder) write(ctx context.Context) error {
 	if err := r.peerWentOn(ctx); err != nil {
 		return err
 	}
+	r.written.add(value)
 	resp, err := r.client.Txn(ctx).If(r.fence.compare()).
 		Then(clientv3.OpPut(keyspace.StateKey(r.origin), string(value))).Commit()
 	switch {
