@@ -85,7 +85,7 @@ func (a *app) printEvent(e registry.Event) error {
 	var err error
 	switch x := e.Endpoint; e.Kind {
 	case registry.Put:
-		_, err = fmt.Fprintf(a.out, "%s  put     %s/%s  %s/%s  %s  %s  %s\n", now, x.Service, x.Protocol, x.Region, x.Cluster, address(x.Key), portList(x.Ports), x.Health)
+		_, err = fmt.Fprintf(a.out, "%s  put     %s/%s  %s/%s  %s  %s  %s\n", now, x.Service, x.Protocol, x.Region, x.Cluster, address(x.Key), portList(x.Ports), healthText(x))
 	case registry.Delete:
 		_, err = fmt.Fprintf(a.out, "%s  delete  %s/%s  %s/%s  %s\n", now, x.Service, x.Protocol, x.Region, x.Cluster, address(x.Key))
 	default:
