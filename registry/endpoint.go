@@ -107,6 +107,10 @@ type Endpoint struct {
 	// name.
 	Gateways map[string]netip.AddrPort
 	Metadata map[string]string
+	// Lapsed: the endpoint's region is not proven to live any more. A registrar
+	// that serves such endpoints all the same does so for services that have
+	// nothing healthy left, and never prefers them. Registering ignores it.
+	Lapsed bool
 }
 
 // Locality returns where e runs.
@@ -126,7 +130,7 @@ func (e Endpoint) Equal(o Endpoint) bool {
 	return e.Key == o.Key &&
 		max(e.Weight, 1) == max(o.Weight, 1) &&
 		max(e.Health, Healthy) == max(o.Health, Healthy) &&
-		e.Zone == o.Zone && e.Node == o.Node && e.Network == o.Network &&
+		e.Zone == o.Zone && e.Node == o.Node && e.Network == o.Network && e.Lapsed == o.Lapsed &&
 		slices.Equal(e.Ports, o.Ports) &&
 		maps.Equal(e.Gateways, o.Gateways) &&
 		maps.Equal(e.Metadata, o.Metadata)

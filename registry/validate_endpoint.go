@@ -181,6 +181,7 @@ func PrepareClaims(own Origin, claims []Claim) ([]Claim, error) {
 
 func prepareEndpoint(own Origin, e Endpoint) (Endpoint, error) {
 	e = e.Clone()
+	e.Lapsed = false
 	if err := e.Key.adopt(own); err != nil {
 		return Endpoint{}, err
 	}

@@ -22,6 +22,12 @@ func registrarFlags(f *pflag.FlagSet, c *config.Registrar) {
 	f.StringVar(&c.TLSCert, "tls-cert", c.TLSCert, "certificate of both listeners, PEM")
 	f.StringVar(&c.TLSKey, "tls-key", c.TLSKey, "its key, PEM")
 	f.StringVar(&c.TLSClientCA, "tls-client-ca", c.TLSClientCA, "serve only clients with a certificate of this authority, PEM")
+	f.StringVar(&c.Auth, "auth", c.Auth, "YAML file that says which client certificates may do what, or off")
+	f.Float64Var(&c.ClientRate, "client-rate", c.ClientRate, "calls a second that one client may make (0: no limit)")
+	f.IntVar(&c.ClientBurst, "client-burst", c.ClientBurst, "calls at once that one client may make")
+	f.IntVar(&c.ClientStreams, "client-streams", c.ClientStreams, "watches that one client may have open (0: no limit)")
+	f.IntVar(&c.ClientConnections, "client-connections", c.ClientConnections, "connections that one address may have open (0: no limit)")
+	f.StringVar(&c.Lapsed, "lapsed", c.Lapsed, "what becomes of a region that lapsed: withdraw, or last-resort: serve it to services with nothing healthy left")
 	f.BoolVar(&c.InsecureListen, "insecure-listen", c.InsecureListen, "allow plain text beyond loopback")
 
 	f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")

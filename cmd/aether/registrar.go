@@ -66,18 +66,14 @@ func (a *app) runRegistrar(ctx context.Context, c config.Registrar) (err error) 
 	if err != nil {
 		return err
 	}
-	tls, err := c.ListenerTLS(log)
-	if err != nil {
-		return err
-	}
 	// Ports come first: one that is taken is told before anything runs.
-	listeners, err := listen(c)
+	listeners, err := listen(c, log)
 	if err != nil {
 		return err
 	}
 	defer listeners.close()
 
-	store, err := awaitEtcd(ctx, c, log, registrar.Waiting{HTTP: listeners.http, TLS: tls, For: ownEtcdName(c), Log: log})
+	store, err := awaitEtcd(ctx, c, log, registrar.Waiting{HTTP: listeners.http, TLS: listeners.httpTLS, For: ownEtcdName(c), Log: log})
 	if err != nil {
 		return err
 	}
@@ -85,7 +81,7 @@ func (a *app) runRegistrar(ctx context.Context, c config.Registrar) (err error) 
 	if err := listeners.openGRPC(c); err != nil {
 		return err
 	}
-	r, err := join(c, log, store, listeners, tls)
+	r, err := join(c, log, store, listeners)
 	if err != nil {
 		return err
 	}
@@ -131,7 +127,7 @@ func (p process) run(ctx context.Context) error {
 }
 
 // join builds the parts; nothing runs yet.
-func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l *listeners, tls *tls.Config) (process, error) {
+func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l *listeners) (process, error) {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewBuildInfoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -155,9 +151,14 @@ func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l *listeners, tls 
 	if err != nil {
 		return process{}, err
 	}
+	policy, err := c.Access()
+	if err != nil {
+		return process{}, err
+	}
 	server, err := registrar.New(registrar.Config{
 		Origin: origin, Store: store, Feed: etcdfeed.New(f), Peers: m,
-		GRPC: l.grpc, HTTP: l.http, TLS: tls, Log: log, Metrics: metrics, Gatherer: reg,
+		GRPC: l.grpc, HTTP: l.http, TLS: l.grpcTLS, HTTPTLS: l.httpTLS, Access: policy, Limits: c.Limits(),
+		LastResort: c.Lapsed == config.LapsedLastResort, Log: log, Metrics: metrics, Gatherer: reg,
 	})
 	return process{server: server, mirrors: m, store: own}, err
 }
@@ -167,10 +168,16 @@ func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l *listeners, tls 
 type listeners struct {
 	http *net.TCPListener
 	grpc net.Listener
+	// nil: plain text.
+	httpTLS, grpcTLS *tls.Config
 }
 
-func listen(c config.Registrar) (*listeners, error) {
+func listen(c config.Registrar, log *slog.Logger) (*listeners, error) {
 	var l listeners
+	var err error
+	if l.grpcTLS, l.httpTLS, err = c.ListenerTLS(log); err != nil {
+		return nil, err
+	}
 	if err := errors.Join(l.openGRPC(c), l.closeGRPC()); err != nil {
 		return nil, err
 	}

@@ -26,6 +26,18 @@ const (
 	DefaultEmbeddedEtcdClientURL = "http://127.0.0.1:2379"
 	DefaultEtcdStartTimeout      = 30 * time.Second
 
+	// A client's share: more than an agent needs, less than harms the others.
+	DefaultClientRate        = 2000
+	DefaultClientBurst       = 4000
+	DefaultClientStreams     = 10000
+	DefaultClientConnections = 1000
+
+	// AuthOff lets every client do everything.
+	AuthOff = "off"
+	// LapsedWithdraw and LapsedLastResort are what --lapsed takes.
+	LapsedWithdraw   = "withdraw"
+	LapsedLastResort = "last-resort"
+
 	minLeaseTTL = 3 * time.Second
 	maxLeaseTTL = time.Hour
 )
@@ -72,6 +84,18 @@ type Registrar struct {
 	TLSKey      string `yaml:"tls-key"`
 	// TLSClientCA: only clients with a certificate of this authority are served.
 	TLSClientCA string `yaml:"tls-client-ca"`
+	// Auth is a file that says who may do what, or AuthOff.
+	Auth string `yaml:"auth"`
+	// ClientRate is how many calls a second one client may make, ClientBurst how
+	// many at once, ClientStreams and ClientConnections how many it may have open.
+	// 0: no limit.
+	ClientRate        float64 `yaml:"client-rate"`
+	ClientBurst       int     `yaml:"client-burst"`
+	ClientStreams     int     `yaml:"client-streams"`
+	ClientConnections int     `yaml:"client-connections"`
+	// Lapsed says what becomes of a region that has lapsed: LapsedWithdraw or
+	// LapsedLastResort.
+	Lapsed string `yaml:"lapsed"`
 	// InsecureListen allows plain text beyond loopback.
 	InsecureListen bool `yaml:"insecure-listen"`
 
@@ -105,6 +129,11 @@ func Default() Registrar {
 		LeaseTTL:              DefaultLeaseTTL,
 		GRPCAddress:           DefaultGRPCAddress,
 		HTTPAddress:           DefaultHTTPAddress,
+		ClientRate:            DefaultClientRate,
+		ClientBurst:           DefaultClientBurst,
+		ClientStreams:         DefaultClientStreams,
+		ClientConnections:     DefaultClientConnections,
+		Lapsed:                LapsedWithdraw,
 		LogLevel:              "info",
 		LogFormat:             "text",
 	}

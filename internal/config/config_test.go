@@ -109,6 +109,12 @@ func TestValidate(t *testing.T) {
 		{"port", func(c *config.Registrar) { c.HTTPAddress = "127.0.0.1:70000" }, "--http-address"},
 		{"key without certificate", func(c *config.Registrar) { c.TLSKey = "k" }, "--tls-cert"},
 		{"client CA alone", func(c *config.Registrar) { c.TLSClientCA = "x" }, "--tls-client-ca"},
+		{"client CA without a policy", func(c *config.Registrar) { c.TLSClientCA, c.TLSCert, c.TLSKey = "x", "c", "k" }, "--auth"},
+		{"client CA, accepted", func(c *config.Registrar) { c.TLSClientCA, c.TLSCert, c.TLSKey, c.Auth = "x", "c", "k", "off" }, ""},
+		{"policy without client CA", func(c *config.Registrar) { c.Auth = "auth.yaml" }, "--tls-client-ca"},
+		{"no burst", func(c *config.Registrar) { c.ClientBurst = 0 }, "--client-burst"},
+		{"a negative limit", func(c *config.Registrar) { c.ClientStreams = -1 }, "--client-streams"},
+		{"lapsed", func(c *config.Registrar) { c.Lapsed = "keep" }, "--lapsed"},
 		{"level", func(c *config.Registrar) { c.LogLevel = "loud" }, "--log-level"},
 		{"format", func(c *config.Registrar) { c.LogFormat = "xml" }, "--log-format"},
 	}

@@ -22,6 +22,7 @@ func (c Registrar) Validate() error {
 		c.validateEtcd(),
 		c.validatePeers(),
 		c.validateListeners(),
+		c.validateAccess(),
 		c.validateLog(),
 	)
 }

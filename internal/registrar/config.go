@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/aether-federation/aether/internal/access"
 	"github.com/aether-federation/aether/registry"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -18,7 +19,7 @@ const (
 	DefaultWatchBuffer = 65536
 	// DefaultWriteTimeout lets a write survive an etcd election, and fail
 	// before most callers give up.
-	DefaultWriteTimeout = 5 * time.Second
+	DefaultWriteTimeout = 3 * time.Second
 	// DefaultStopTimeout is how long an orderly stop waits for calls under way.
 	DefaultStopTimeout = 5 * time.Second
 
@@ -44,7 +45,17 @@ type Config struct {
 	GRPC, HTTP net.Listener
 	// TLS for both listeners; nil: plain text.
 	TLS *tls.Config
-	Log *slog.Logger
+	// HTTPTLS, if it is not nil, is that of the HTTP listener: one that lets
+	// probes in, which have no certificate.
+	HTTPTLS *tls.Config
+	// Access says who may do what; nil: everybody everything.
+	Access *access.Policy
+	// Limits of each client; the zero value: none.
+	Limits access.Limits
+	// LastResort keeps the endpoints of a region that lapsed, and serves them,
+	// marked, to services that have nothing healthy left.
+	LastResort bool
+	Log        *slog.Logger
 	// Metrics to count in, from NewMetrics; nil: counted and not shown.
 	Metrics *Metrics
 	// Gatherer is what /metrics shows; nil: nothing.
@@ -91,6 +102,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Gatherer == nil {
 		c.Gatherer = prometheus.NewRegistry()
+	}
+	if c.HTTPTLS == nil {
+		c.HTTPTLS = c.TLS
 	}
 	c.BlindAfter = orDefault(c.BlindAfter, DefaultBlindAfter)
 	c.WatchBuffer = orDefault(c.WatchBuffer, DefaultWatchBuffer)

@@ -29,8 +29,10 @@ type Update struct {
 	Reset, Synced bool
 	// Progress: what was told so far is what the local etcd held at a moment no
 	// earlier than At.
-	Progress  bool
-	At        time.Time
+	Progress bool
+	At       time.Time
+	// Revision of the local etcd up to which everything was told; 0: not known.
+	Revision  int64
 	Endpoints []EndpointChange
 	Mirrors   []MirrorChange
 }

@@ -51,7 +51,7 @@ func newHTTP(log *slog.Logger, s *service, gatherer prometheus.Gatherer) http.Ha
 	mux.HandleFunc("GET /livez", alive)
 	mux.HandleFunc("GET /readyz", w.readyz)
 	mux.HandleFunc("GET /{$}", func(out http.ResponseWriter, _ *http.Request) { plain(out, http.StatusOK, indexPage) })
-	return w.logged(refusing(mux))
+	return w.logged(w.guarded(refusing(mux)))
 }
 
 // logged logs each request once it has been answered.

@@ -39,6 +39,7 @@ var httpStatus = map[registry.Kind]int{
 	registry.Unavailable: http.StatusServiceUnavailable,
 	registry.SlowReader:  http.StatusTooManyRequests,
 	registry.Denied:      http.StatusForbidden,
+	registry.Limited:     http.StatusTooManyRequests,
 }
 
 // statusOf returns the HTTP status that tells of err.
@@ -121,7 +122,7 @@ func writeFailure(out http.ResponseWriter, status int, err error) {
 		http.Error(out, marshalErr.Error(), http.StatusInternalServerError)
 		return
 	}
-	if status == http.StatusServiceUnavailable {
+	if status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests {
 		out.Header().Set("Retry-After", "1")
 	}
 	writeJSON(out, status, body)

@@ -24,7 +24,13 @@ func (w web) watch(out http.ResponseWriter, r *http.Request) {
 		writeFailure(out, statusOf(err), renamed(err, "service"))
 		return
 	}
-	sub := w.view.subscribe(q)
+	done, err := w.guard.open(r.Context())
+	if err != nil {
+		writeFailure(out, statusOf(err), err)
+		return
+	}
+	defer done()
+	sub := w.view.subscribe(q, nil)
 	defer sub.close()
 	out.Header().Set("Content-Type", "text/event-stream")
 	out.Header().Set("Cache-Control", "no-store")

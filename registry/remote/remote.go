@@ -140,7 +140,7 @@ func refuse(ctx context.Context, call string, req proto.Message, err error) erro
 	if _, marshalErr := proto.Marshal(req); marshalErr != nil {
 		return registry.Invalidf("endpoints", "encode request: %w", marshalErr)
 	}
-	if status.Code(err) == codes.ResourceExhausted {
+	if status.Code(err) == codes.ResourceExhausted && registry.KindOf(grpcerr.FromStatus(err)) != registry.Limited {
 		return registry.Invalidf("endpoints", "the request is larger than the registrar takes: send fewer at a time: %w", err)
 	}
 	return fail(ctx, call, err)

@@ -36,7 +36,7 @@ func (f Feed) TimeToLive(ctx context.Context, lease int64) (left, granted time.D
 }
 
 func update(u etcd.Update) registrar.Update {
-	out := registrar.Update{Reset: u.Reset, Synced: u.Synced, Progress: u.Progress, At: u.At}
+	out := registrar.Update{Reset: u.Reset, Synced: u.Synced, Progress: u.Progress, At: u.At, Revision: u.Revision}
 	if len(u.Endpoints) > 0 {
 		out.Endpoints = make([]registrar.EndpointChange, len(u.Endpoints))
 	}

@@ -216,7 +216,10 @@ type Endpoint struct {
 	// In answers: how long ago this endpoint's region was last proven alive, as
 	// seen by the registrar that answers. Zero for the registrar's own region
 	// while its etcd answers.
-	Age           *durationpb.Duration `protobuf:"bytes,23,opt,name=age,proto3" json:"age,omitempty"`
+	Age *durationpb.Duration `protobuf:"bytes,23,opt,name=age,proto3" json:"age,omitempty"`
+	// In answers: the endpoint's region has lapsed, and it is served because its
+	// service has nothing healthy left.
+	Lapsed        bool `protobuf:"varint,24,opt,name=lapsed,proto3" json:"lapsed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -354,6 +357,13 @@ func (x *Endpoint) GetAge() *durationpb.Duration {
 		return x.Age
 	}
 	return nil
+}
+
+func (x *Endpoint) GetLapsed() bool {
+	if x != nil {
+		return x.Lapsed
+	}
+	return false
 }
 
 type RegisterRequest struct {
@@ -645,12 +655,15 @@ func (x *ListResponse) GetRevision() string {
 }
 
 // WatchRequest sets, or replaces, what the stream is about. The first message
-// on a stream starts it; each further one changes the set of services, upon
-// which the server sends a reset and a new snapshot.
+// on a stream starts it; each further one changes the set of services.
+//
+// Without held the server sends a reset and a new snapshot. With it, it sends
+// what differs: services listed in replaced, their endpoints, and synced.
 type WatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty: all services.
 	Services      []string `protobuf:"bytes,1,rep,name=services,proto3" json:"services,omitempty"`
+	Held          *Held    `protobuf:"bytes,2,opt,name=held,proto3" json:"held,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -692,6 +705,75 @@ func (x *WatchRequest) GetServices() []string {
 	return nil
 }
 
+func (x *WatchRequest) GetHeld() *Held {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+// Held is what a client holds from an earlier stream, of any registrar of the
+// same region. In a further message of a stream it may be empty: what the stream
+// has told counts then, and only services that were added are sent.
+type Held struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The revision that was told last. A registrar that has not got as far waits
+	// for a moment before it answers.
+	Revision string `protobuf:"bytes,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// By service, the sum modulo 2^64 of the digests of the endpoints that are
+	// held. The digest of an endpoint is the first eight bytes, big-endian, of the
+	// SHA-256 of its fields 1 to 12, 20 to 22 and 24 in the order of their numbers,
+	// maps in the order of their keys, as protobuf, with weight 0 as 1 and health 0
+	// as 1. A service that is not named is held with no endpoint.
+	Digests       map[string]uint64 `protobuf:"bytes,2,rep,name=digests,proto3" json:"digests,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Held) Reset() {
+	*x = Held{}
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Held) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Held) ProtoMessage() {}
+
+func (x *Held) ProtoReflect() protoreflect.Message {
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Held.ProtoReflect.Descriptor instead.
+func (*Held) Descriptor() ([]byte, []int) {
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Held) GetRevision() string {
+	if x != nil {
+		return x.Revision
+	}
+	return ""
+}
+
+func (x *Held) GetDigests() map[string]uint64 {
+	if x != nil {
+		return x.Digests
+	}
+	return nil
+}
+
 type Change struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Change:
@@ -705,7 +787,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[10]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -717,7 +799,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[10]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -730,7 +812,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{10}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Change) GetChange() isChange_Change {
@@ -783,15 +865,19 @@ type WatchResponse struct {
 	Reset_  bool      `protobuf:"varint,1,opt,name=reset,proto3" json:"reset,omitempty"`
 	Changes []*Change `protobuf:"bytes,2,rep,name=changes,proto3" json:"changes,omitempty"`
 	// The snapshot is complete with this message's changes.
-	Synced        bool   `protobuf:"varint,3,opt,name=synced,proto3" json:"synced,omitempty"`
-	Revision      string `protobuf:"bytes,4,opt,name=revision,proto3" json:"revision,omitempty"`
+	Synced   bool   `protobuf:"varint,3,opt,name=synced,proto3" json:"synced,omitempty"`
+	Revision string `protobuf:"bytes,4,opt,name=revision,proto3" json:"revision,omitempty"`
+	// What was sent before of these services is void; all that there is of them
+	// follows in this message and the next ones, up to synced. Only for clients
+	// that sent held.
+	Replaced      []string `protobuf:"bytes,5,rep,name=replaced,proto3" json:"replaced,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[11]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -803,7 +889,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[11]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -816,7 +902,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{11}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *WatchResponse) GetReset_() bool {
@@ -847,6 +933,13 @@ func (x *WatchResponse) GetRevision() string {
 	return ""
 }
 
+func (x *WatchResponse) GetReplaced() []string {
+	if x != nil {
+		return x.Replaced
+	}
+	return nil
+}
+
 type ListServicesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -855,7 +948,7 @@ type ListServicesRequest struct {
 
 func (x *ListServicesRequest) Reset() {
 	*x = ListServicesRequest{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[12]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -867,7 +960,7 @@ func (x *ListServicesRequest) String() string {
 func (*ListServicesRequest) ProtoMessage() {}
 
 func (x *ListServicesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[12]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -880,7 +973,7 @@ func (x *ListServicesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListServicesRequest.ProtoReflect.Descriptor instead.
 func (*ListServicesRequest) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{12}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{13}
 }
 
 type Service struct {
@@ -897,7 +990,7 @@ type Service struct {
 
 func (x *Service) Reset() {
 	*x = Service{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[13]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -909,7 +1002,7 @@ func (x *Service) String() string {
 func (*Service) ProtoMessage() {}
 
 func (x *Service) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[13]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -922,7 +1015,7 @@ func (x *Service) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Service.ProtoReflect.Descriptor instead.
 func (*Service) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{13}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Service) GetName() string {
@@ -970,7 +1063,7 @@ type ListServicesResponse struct {
 
 func (x *ListServicesResponse) Reset() {
 	*x = ListServicesResponse{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[14]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -982,7 +1075,7 @@ func (x *ListServicesResponse) String() string {
 func (*ListServicesResponse) ProtoMessage() {}
 
 func (x *ListServicesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[14]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -995,7 +1088,7 @@ func (x *ListServicesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListServicesResponse.ProtoReflect.Descriptor instead.
 func (*ListServicesResponse) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{14}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListServicesResponse) GetServices() []*Service {
@@ -1020,7 +1113,7 @@ type ListRegionsRequest struct {
 
 func (x *ListRegionsRequest) Reset() {
 	*x = ListRegionsRequest{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[15]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1032,7 +1125,7 @@ func (x *ListRegionsRequest) String() string {
 func (*ListRegionsRequest) ProtoMessage() {}
 
 func (x *ListRegionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[15]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1045,7 +1138,7 @@ func (x *ListRegionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRegionsRequest.ProtoReflect.Descriptor instead.
 func (*ListRegionsRequest) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{15}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{16}
 }
 
 // Region is one origin as the answering registrar sees it.
@@ -1060,14 +1153,17 @@ type Region struct {
 	// The origin's revision up to which its mirror here is complete.
 	Revision string `protobuf:"bytes,5,opt,name=revision,proto3" json:"revision,omitempty"`
 	// Why the region is not served, when it is not.
-	Reason        string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Endpoints of a lapsed region that are kept as the last resort of services
+	// that have nothing healthy. Those served for it count in endpoints too.
+	Kept          uint32 `protobuf:"varint,7,opt,name=kept,proto3" json:"kept,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Region) Reset() {
 	*x = Region{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[16]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1079,7 +1175,7 @@ func (x *Region) String() string {
 func (*Region) ProtoMessage() {}
 
 func (x *Region) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[16]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1092,7 +1188,7 @@ func (x *Region) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Region.ProtoReflect.Descriptor instead.
 func (*Region) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{16}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Region) GetRegion() string {
@@ -1137,6 +1233,13 @@ func (x *Region) GetReason() string {
 	return ""
 }
 
+func (x *Region) GetKept() uint32 {
+	if x != nil {
+		return x.Kept
+	}
+	return 0
+}
+
 type ListRegionsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Regions       []*Region              `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
@@ -1146,7 +1249,7 @@ type ListRegionsResponse struct {
 
 func (x *ListRegionsResponse) Reset() {
 	*x = ListRegionsResponse{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[17]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1158,7 +1261,7 @@ func (x *ListRegionsResponse) String() string {
 func (*ListRegionsResponse) ProtoMessage() {}
 
 func (x *ListRegionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[17]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1171,7 +1274,7 @@ func (x *ListRegionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRegionsResponse.ProtoReflect.Descriptor instead.
 func (*ListRegionsResponse) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{17}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListRegionsResponse) GetRegions() []*Region {
@@ -1189,7 +1292,7 @@ type ListPeersRequest struct {
 
 func (x *ListPeersRequest) Reset() {
 	*x = ListPeersRequest{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[18]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1201,7 +1304,7 @@ func (x *ListPeersRequest) String() string {
 func (*ListPeersRequest) ProtoMessage() {}
 
 func (x *ListPeersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[18]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1214,7 +1317,7 @@ func (x *ListPeersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPeersRequest.ProtoReflect.Descriptor instead.
 func (*ListPeersRequest) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{18}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{19}
 }
 
 // Peer is one outgoing mirror of the answering registrar's region.
@@ -1242,7 +1345,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[19]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1254,7 +1357,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[19]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1267,7 +1370,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{19}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Peer) GetRegion() string {
@@ -1356,7 +1459,7 @@ type ListPeersResponse struct {
 
 func (x *ListPeersResponse) Reset() {
 	*x = ListPeersResponse{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[20]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1368,7 +1471,7 @@ func (x *ListPeersResponse) String() string {
 func (*ListPeersResponse) ProtoMessage() {}
 
 func (x *ListPeersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[20]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1381,7 +1484,7 @@ func (x *ListPeersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPeersResponse.ProtoReflect.Descriptor instead.
 func (*ListPeersResponse) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{20}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListPeersResponse) GetPeers() []*Peer {
@@ -1401,7 +1504,7 @@ const file_aether_registry_v1_registry_proto_rawDesc = "" +
 	"\x06number\x18\x02 \x01(\rR\x06number\"-\n" +
 	"\aGateway\x12\x0e\n" +
 	"\x02ip\x18\x01 \x01(\tR\x02ip\x12\x12\n" +
-	"\x04port\x18\x02 \x01(\rR\x04port\"\xb0\x05\n" +
+	"\x04port\x18\x02 \x01(\rR\x04port\"\xc8\x05\n" +
 	"\bEndpoint\x12\x0e\n" +
 	"\x02ip\x18\x01 \x01(\tR\x02ip\x12.\n" +
 	"\x05ports\x18\x02 \x03(\v2\x18.aether.registry.v1.PortR\x05ports\x12\x16\n" +
@@ -1418,7 +1521,8 @@ const file_aether_registry_v1_registry_proto_rawDesc = "" +
 	"\aservice\x18\x14 \x01(\tR\aservice\x12\x1a\n" +
 	"\bprotocol\x18\x15 \x01(\tR\bprotocol\x12\x1a\n" +
 	"\binstance\x18\x16 \x01(\tR\binstance\x12+\n" +
-	"\x03age\x18\x17 \x01(\v2\x19.google.protobuf.DurationR\x03age\x1aX\n" +
+	"\x03age\x18\x17 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12\x16\n" +
+	"\x06lapsed\x18\x18 \x01(\bR\x06lapsed\x1aX\n" +
 	"\rGatewaysEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x121\n" +
 	"\x05value\x18\x02 \x01(\v2\x1b.aether.registry.v1.GatewayR\x05value:\x028\x01\x1a;\n" +
@@ -1438,18 +1542,26 @@ const file_aether_registry_v1_registry_proto_rawDesc = "" +
 	"\bservices\x18\x01 \x03(\tR\bservices\"f\n" +
 	"\fListResponse\x12:\n" +
 	"\tendpoints\x18\x01 \x03(\v2\x1c.aether.registry.v1.EndpointR\tendpoints\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\tR\brevision\"*\n" +
+	"\brevision\x18\x02 \x01(\tR\brevision\"X\n" +
 	"\fWatchRequest\x12\x1a\n" +
-	"\bservices\x18\x01 \x03(\tR\bservices\"|\n" +
+	"\bservices\x18\x01 \x03(\tR\bservices\x12,\n" +
+	"\x04held\x18\x02 \x01(\v2\x18.aether.registry.v1.HeldR\x04held\"\x9f\x01\n" +
+	"\x04Held\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\tR\brevision\x12?\n" +
+	"\adigests\x18\x02 \x03(\v2%.aether.registry.v1.Held.DigestsEntryR\adigests\x1a:\n" +
+	"\fDigestsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x06R\x05value:\x028\x01\"|\n" +
 	"\x06Change\x120\n" +
 	"\x03put\x18\x01 \x01(\v2\x1c.aether.registry.v1.EndpointH\x00R\x03put\x126\n" +
 	"\x06delete\x18\x02 \x01(\v2\x1c.aether.registry.v1.EndpointH\x00R\x06deleteB\b\n" +
-	"\x06change\"\x8f\x01\n" +
+	"\x06change\"\xab\x01\n" +
 	"\rWatchResponse\x12\x14\n" +
 	"\x05reset\x18\x01 \x01(\bR\x05reset\x124\n" +
 	"\achanges\x18\x02 \x03(\v2\x1a.aether.registry.v1.ChangeR\achanges\x12\x16\n" +
 	"\x06synced\x18\x03 \x01(\bR\x06synced\x12\x1a\n" +
-	"\brevision\x18\x04 \x01(\tR\brevision\"\x15\n" +
+	"\brevision\x18\x04 \x01(\tR\brevision\x12\x1a\n" +
+	"\breplaced\x18\x05 \x03(\tR\breplaced\"\x15\n" +
 	"\x13ListServicesRequest\"\x8d\x01\n" +
 	"\aService\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
@@ -1460,14 +1572,15 @@ const file_aether_registry_v1_registry_proto_rawDesc = "" +
 	"\x14ListServicesResponse\x127\n" +
 	"\bservices\x18\x01 \x03(\v2\x1b.aether.registry.v1.ServiceR\bservices\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\tR\brevision\"\x14\n" +
-	"\x12ListRegionsRequest\"\xb5\x01\n" +
+	"\x12ListRegionsRequest\"\xc9\x01\n" +
 	"\x06Region\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x1c\n" +
 	"\tendpoints\x18\x03 \x01(\rR\tendpoints\x12+\n" +
 	"\x03age\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12\x1a\n" +
 	"\brevision\x18\x05 \x01(\tR\brevision\x12\x16\n" +
-	"\x06reason\x18\x06 \x01(\tR\x06reason\"K\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04kept\x18\a \x01(\rR\x04kept\"K\n" +
 	"\x13ListRegionsResponse\x124\n" +
 	"\aregions\x18\x01 \x03(\v2\x1a.aether.registry.v1.RegionR\aregions\"\x12\n" +
 	"\x10ListPeersRequest\"\xcb\x02\n" +
@@ -1517,7 +1630,7 @@ func file_aether_registry_v1_registry_proto_rawDescGZIP() []byte {
 }
 
 var file_aether_registry_v1_registry_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_aether_registry_v1_registry_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_aether_registry_v1_registry_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_aether_registry_v1_registry_proto_goTypes = []any{
 	(Health)(0),                  // 0: aether.registry.v1.Health
 	(*Port)(nil),                 // 1: aether.registry.v1.Port
@@ -1530,59 +1643,63 @@ var file_aether_registry_v1_registry_proto_goTypes = []any{
 	(*ListRequest)(nil),          // 8: aether.registry.v1.ListRequest
 	(*ListResponse)(nil),         // 9: aether.registry.v1.ListResponse
 	(*WatchRequest)(nil),         // 10: aether.registry.v1.WatchRequest
-	(*Change)(nil),               // 11: aether.registry.v1.Change
-	(*WatchResponse)(nil),        // 12: aether.registry.v1.WatchResponse
-	(*ListServicesRequest)(nil),  // 13: aether.registry.v1.ListServicesRequest
-	(*Service)(nil),              // 14: aether.registry.v1.Service
-	(*ListServicesResponse)(nil), // 15: aether.registry.v1.ListServicesResponse
-	(*ListRegionsRequest)(nil),   // 16: aether.registry.v1.ListRegionsRequest
-	(*Region)(nil),               // 17: aether.registry.v1.Region
-	(*ListRegionsResponse)(nil),  // 18: aether.registry.v1.ListRegionsResponse
-	(*ListPeersRequest)(nil),     // 19: aether.registry.v1.ListPeersRequest
-	(*Peer)(nil),                 // 20: aether.registry.v1.Peer
-	(*ListPeersResponse)(nil),    // 21: aether.registry.v1.ListPeersResponse
-	nil,                          // 22: aether.registry.v1.Endpoint.GatewaysEntry
-	nil,                          // 23: aether.registry.v1.Endpoint.MetadataEntry
-	(*durationpb.Duration)(nil),  // 24: google.protobuf.Duration
+	(*Held)(nil),                 // 11: aether.registry.v1.Held
+	(*Change)(nil),               // 12: aether.registry.v1.Change
+	(*WatchResponse)(nil),        // 13: aether.registry.v1.WatchResponse
+	(*ListServicesRequest)(nil),  // 14: aether.registry.v1.ListServicesRequest
+	(*Service)(nil),              // 15: aether.registry.v1.Service
+	(*ListServicesResponse)(nil), // 16: aether.registry.v1.ListServicesResponse
+	(*ListRegionsRequest)(nil),   // 17: aether.registry.v1.ListRegionsRequest
+	(*Region)(nil),               // 18: aether.registry.v1.Region
+	(*ListRegionsResponse)(nil),  // 19: aether.registry.v1.ListRegionsResponse
+	(*ListPeersRequest)(nil),     // 20: aether.registry.v1.ListPeersRequest
+	(*Peer)(nil),                 // 21: aether.registry.v1.Peer
+	(*ListPeersResponse)(nil),    // 22: aether.registry.v1.ListPeersResponse
+	nil,                          // 23: aether.registry.v1.Endpoint.GatewaysEntry
+	nil,                          // 24: aether.registry.v1.Endpoint.MetadataEntry
+	nil,                          // 25: aether.registry.v1.Held.DigestsEntry
+	(*durationpb.Duration)(nil),  // 26: google.protobuf.Duration
 }
 var file_aether_registry_v1_registry_proto_depIdxs = []int32{
 	1,  // 0: aether.registry.v1.Endpoint.ports:type_name -> aether.registry.v1.Port
 	0,  // 1: aether.registry.v1.Endpoint.health:type_name -> aether.registry.v1.Health
-	22, // 2: aether.registry.v1.Endpoint.gateways:type_name -> aether.registry.v1.Endpoint.GatewaysEntry
-	23, // 3: aether.registry.v1.Endpoint.metadata:type_name -> aether.registry.v1.Endpoint.MetadataEntry
-	24, // 4: aether.registry.v1.Endpoint.age:type_name -> google.protobuf.Duration
+	23, // 2: aether.registry.v1.Endpoint.gateways:type_name -> aether.registry.v1.Endpoint.GatewaysEntry
+	24, // 3: aether.registry.v1.Endpoint.metadata:type_name -> aether.registry.v1.Endpoint.MetadataEntry
+	26, // 4: aether.registry.v1.Endpoint.age:type_name -> google.protobuf.Duration
 	3,  // 5: aether.registry.v1.RegisterRequest.endpoints:type_name -> aether.registry.v1.Endpoint
 	3,  // 6: aether.registry.v1.UnregisterRequest.endpoints:type_name -> aether.registry.v1.Endpoint
 	3,  // 7: aether.registry.v1.ListResponse.endpoints:type_name -> aether.registry.v1.Endpoint
-	3,  // 8: aether.registry.v1.Change.put:type_name -> aether.registry.v1.Endpoint
-	3,  // 9: aether.registry.v1.Change.delete:type_name -> aether.registry.v1.Endpoint
-	11, // 10: aether.registry.v1.WatchResponse.changes:type_name -> aether.registry.v1.Change
-	14, // 11: aether.registry.v1.ListServicesResponse.services:type_name -> aether.registry.v1.Service
-	24, // 12: aether.registry.v1.Region.age:type_name -> google.protobuf.Duration
-	17, // 13: aether.registry.v1.ListRegionsResponse.regions:type_name -> aether.registry.v1.Region
-	24, // 14: aether.registry.v1.Peer.lag:type_name -> google.protobuf.Duration
-	24, // 15: aether.registry.v1.Peer.since:type_name -> google.protobuf.Duration
-	20, // 16: aether.registry.v1.ListPeersResponse.peers:type_name -> aether.registry.v1.Peer
-	2,  // 17: aether.registry.v1.Endpoint.GatewaysEntry.value:type_name -> aether.registry.v1.Gateway
-	4,  // 18: aether.registry.v1.RegistryService.Register:input_type -> aether.registry.v1.RegisterRequest
-	6,  // 19: aether.registry.v1.RegistryService.Unregister:input_type -> aether.registry.v1.UnregisterRequest
-	8,  // 20: aether.registry.v1.RegistryService.List:input_type -> aether.registry.v1.ListRequest
-	10, // 21: aether.registry.v1.RegistryService.Watch:input_type -> aether.registry.v1.WatchRequest
-	13, // 22: aether.registry.v1.RegistryService.ListServices:input_type -> aether.registry.v1.ListServicesRequest
-	16, // 23: aether.registry.v1.RegistryService.ListRegions:input_type -> aether.registry.v1.ListRegionsRequest
-	19, // 24: aether.registry.v1.RegistryService.ListPeers:input_type -> aether.registry.v1.ListPeersRequest
-	5,  // 25: aether.registry.v1.RegistryService.Register:output_type -> aether.registry.v1.RegisterResponse
-	7,  // 26: aether.registry.v1.RegistryService.Unregister:output_type -> aether.registry.v1.UnregisterResponse
-	9,  // 27: aether.registry.v1.RegistryService.List:output_type -> aether.registry.v1.ListResponse
-	12, // 28: aether.registry.v1.RegistryService.Watch:output_type -> aether.registry.v1.WatchResponse
-	15, // 29: aether.registry.v1.RegistryService.ListServices:output_type -> aether.registry.v1.ListServicesResponse
-	18, // 30: aether.registry.v1.RegistryService.ListRegions:output_type -> aether.registry.v1.ListRegionsResponse
-	21, // 31: aether.registry.v1.RegistryService.ListPeers:output_type -> aether.registry.v1.ListPeersResponse
-	25, // [25:32] is the sub-list for method output_type
-	18, // [18:25] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	11, // 8: aether.registry.v1.WatchRequest.held:type_name -> aether.registry.v1.Held
+	25, // 9: aether.registry.v1.Held.digests:type_name -> aether.registry.v1.Held.DigestsEntry
+	3,  // 10: aether.registry.v1.Change.put:type_name -> aether.registry.v1.Endpoint
+	3,  // 11: aether.registry.v1.Change.delete:type_name -> aether.registry.v1.Endpoint
+	12, // 12: aether.registry.v1.WatchResponse.changes:type_name -> aether.registry.v1.Change
+	15, // 13: aether.registry.v1.ListServicesResponse.services:type_name -> aether.registry.v1.Service
+	26, // 14: aether.registry.v1.Region.age:type_name -> google.protobuf.Duration
+	18, // 15: aether.registry.v1.ListRegionsResponse.regions:type_name -> aether.registry.v1.Region
+	26, // 16: aether.registry.v1.Peer.lag:type_name -> google.protobuf.Duration
+	26, // 17: aether.registry.v1.Peer.since:type_name -> google.protobuf.Duration
+	21, // 18: aether.registry.v1.ListPeersResponse.peers:type_name -> aether.registry.v1.Peer
+	2,  // 19: aether.registry.v1.Endpoint.GatewaysEntry.value:type_name -> aether.registry.v1.Gateway
+	4,  // 20: aether.registry.v1.RegistryService.Register:input_type -> aether.registry.v1.RegisterRequest
+	6,  // 21: aether.registry.v1.RegistryService.Unregister:input_type -> aether.registry.v1.UnregisterRequest
+	8,  // 22: aether.registry.v1.RegistryService.List:input_type -> aether.registry.v1.ListRequest
+	10, // 23: aether.registry.v1.RegistryService.Watch:input_type -> aether.registry.v1.WatchRequest
+	14, // 24: aether.registry.v1.RegistryService.ListServices:input_type -> aether.registry.v1.ListServicesRequest
+	17, // 25: aether.registry.v1.RegistryService.ListRegions:input_type -> aether.registry.v1.ListRegionsRequest
+	20, // 26: aether.registry.v1.RegistryService.ListPeers:input_type -> aether.registry.v1.ListPeersRequest
+	5,  // 27: aether.registry.v1.RegistryService.Register:output_type -> aether.registry.v1.RegisterResponse
+	7,  // 28: aether.registry.v1.RegistryService.Unregister:output_type -> aether.registry.v1.UnregisterResponse
+	9,  // 29: aether.registry.v1.RegistryService.List:output_type -> aether.registry.v1.ListResponse
+	13, // 30: aether.registry.v1.RegistryService.Watch:output_type -> aether.registry.v1.WatchResponse
+	16, // 31: aether.registry.v1.RegistryService.ListServices:output_type -> aether.registry.v1.ListServicesResponse
+	19, // 32: aether.registry.v1.RegistryService.ListRegions:output_type -> aether.registry.v1.ListRegionsResponse
+	22, // 33: aether.registry.v1.RegistryService.ListPeers:output_type -> aether.registry.v1.ListPeersResponse
+	27, // [27:34] is the sub-list for method output_type
+	20, // [20:27] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_aether_registry_v1_registry_proto_init() }
@@ -1590,7 +1707,7 @@ func file_aether_registry_v1_registry_proto_init() {
 	if File_aether_registry_v1_registry_proto != nil {
 		return
 	}
-	file_aether_registry_v1_registry_proto_msgTypes[10].OneofWrappers = []any{
+	file_aether_registry_v1_registry_proto_msgTypes[11].OneofWrappers = []any{
 		(*Change_Put)(nil),
 		(*Change_Delete)(nil),
 	}
@@ -1600,7 +1717,7 @@ func file_aether_registry_v1_registry_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_aether_registry_v1_registry_proto_rawDesc), len(file_aether_registry_v1_registry_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   23,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -35,7 +35,9 @@ const (
 // RegistryService is what a registrar serves to agents and programs.
 //
 // Errors: INVALID_ARGUMENT names the field and the rule; ALREADY_EXISTS is a
-// key held by another node; UNAVAILABLE may be retried.
+// key held by another node; UNAVAILABLE may be retried; PERMISSION_DENIED says
+// what the client's identity lacks; RESOURCE_EXHAUSTED with a RetryInfo is a
+// client that asks for more than its share.
 type RegistryServiceClient interface {
 	// Register adds or replaces endpoints of the registrar's own cluster. It
 	// answers when all are durable; on an error none or, above 128 endpoints,
@@ -142,7 +144,9 @@ func (c *registryServiceClient) ListPeers(ctx context.Context, in *ListPeersRequ
 // RegistryService is what a registrar serves to agents and programs.
 //
 // Errors: INVALID_ARGUMENT names the field and the rule; ALREADY_EXISTS is a
-// key held by another node; UNAVAILABLE may be retried.
+// key held by another node; UNAVAILABLE may be retried; PERMISSION_DENIED says
+// what the client's identity lacks; RESOURCE_EXHAUSTED with a RetryInfo is a
+// client that asks for more than its share.
 type RegistryServiceServer interface {
 	// Register adds or replaces endpoints of the registrar's own cluster. It
 	// answers when all are durable; on an error none or, above 128 endpoints,
