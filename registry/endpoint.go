@@ -131,3 +131,12 @@ func (e Endpoint) Equal(o Endpoint) bool {
 		maps.Equal(e.Gateways, o.Gateways) &&
 		maps.Equal(e.Metadata, o.Metadata)
 }
+
+// KeepDraining returns e, a node's report, as it is stored in place of stored: a
+// node that reports what it has does not end a drain that somebody began.
+func (e Endpoint) KeepDraining(stored Endpoint) Endpoint {
+	if stored.Health == Draining {
+		e.Health = Draining
+	}
+	return e
+}

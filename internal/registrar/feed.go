@@ -33,6 +33,7 @@ type Update struct {
 	At        time.Time
 	Endpoints []EndpointChange
 	Mirrors   []MirrorChange
+	Presence  []PresenceChange
 }
 
 // EndpointChange is one endpoint written or deleted. A deletion has only its
@@ -40,6 +41,16 @@ type Update struct {
 type EndpointChange struct {
 	Delete   bool
 	Endpoint registry.Endpoint
+	// ModRevision of the key in the local etcd.
+	ModRevision int64
+}
+
+// PresenceChange is a node or a registrar that came or, with Deleted, went.
+type PresenceChange struct {
+	Origin registry.Origin
+	// Node or Registrar is its name.
+	Node, Registrar string
+	Deleted         bool
 }
 
 // Leaf is a key that an origin keeps beside its mirror.
