@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -16,6 +19,7 @@ import (
 	"github.com/aether-federation/aether/internal/mirrors"
 	"github.com/aether-federation/aether/internal/registrar"
 	"github.com/aether-federation/aether/internal/registrar/etcdfeed"
+	"github.com/aether-federation/aether/internal/registrar/sweep"
 	"github.com/aether-federation/aether/registry"
 	"github.com/aether-federation/aether/registry/etcd"
 )
@@ -88,15 +92,19 @@ func (a *app) runRegistrar(ctx context.Context, c config.Registrar) (err error) 
 
 // process is what runs in one registrar process.
 type process struct {
-	server  *registrar.Server
-	mirrors *mirrors.Mirrors
-	store   *ownEtcd
+	server   *registrar.Server
+	mirrors  *mirrors.Mirrors
+	presence *etcd.Presence
+	sweeper  *sweep.Sweeper
+	store    *ownEtcd
 }
 
 func (p process) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return p.server.Run(ctx) })
 	g.Go(func() error { return p.mirrors.Run(ctx) })
+	g.Go(func() error { return p.presence.Run(ctx) })
+	g.Go(func() error { return p.sweeper.Run(ctx) })
 	g.Go(func() error {
 		select {
 		case err := <-p.store.failed():
@@ -115,7 +123,10 @@ func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l listeners) (proc
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	metrics := registrar.NewMetrics(reg)
 	origin := registry.Origin{Region: c.Region, Cluster: c.ClusterName}
-	store, err := etcd.New(etcd.Config{Client: own.client, Origin: origin, Log: log})
+	census := registrar.NewCensus(registrar.CensusConfig{Origin: origin, Grace: c.SweepGrace, Log: log})
+	store, err := etcd.New(etcd.Config{
+		Client: own.client, Origin: origin, Log: log, Present: census.Present, Known: census.Known,
+	})
 	if err != nil {
 		return process{}, err
 	}
@@ -133,15 +144,56 @@ func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l listeners) (proc
 	if err != nil {
 		return process{}, err
 	}
+	presence, sweeper, err := ghosts(c, log, own, store, census, reg)
+	if err != nil {
+		return process{}, err
+	}
 	tls, err := c.ListenerTLS()
 	if err != nil {
 		return process{}, err
 	}
 	server, err := registrar.New(registrar.Config{
 		Origin: origin, Store: store, Feed: etcdfeed.New(f), Peers: m,
+		Census: census, Presence: presence, Sweeper: sweeper,
 		GRPC: l.grpc, HTTP: l.http, TLS: tls, Log: log, Metrics: metrics, Gatherer: reg,
 	})
-	return process{server: server, mirrors: m, store: own}, err
+	return process{server: server, mirrors: m, presence: presence, sweeper: sweeper, store: own}, err
+}
+
+// ghosts builds what keeps nodes present and removes what absent ones left.
+func ghosts(c config.Registrar, log *slog.Logger, own *ownEtcd, store *etcd.Store, census *registrar.Census, reg prometheus.Registerer) (*etcd.Presence, *sweep.Sweeper, error) {
+	name, err := processName()
+	if err != nil {
+		return nil, nil, err
+	}
+	origin := registry.Origin{Region: c.Region, Cluster: c.ClusterName}
+	presence, err := etcd.NewPresence(etcd.PresenceConfig{
+		Client: own.client, Origin: origin, Name: name, TTL: c.PresenceTTL,
+		Log: log.With("component", "presence", "region", c.Region),
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	sweeper, err := sweep.New(sweep.Config{
+		Origin: origin, Name: name, Client: own.client, Store: store, Census: census,
+		Grace: c.SweepGrace, MaxShare: c.SweepMaxShare, Log: log, Metrics: reg,
+	})
+	return presence, sweeper, err
+}
+
+// processName tells this registrar from every other, those that ran before on the
+// same host included.
+func processName() (string, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("name this registrar: %w", err)
+	}
+	suffix := fmt.Sprintf("-%d-%s", os.Getpid(), strings.ToLower(rand.Text()[:6]))
+	name := host[:min(len(host), registry.MaxNode-len(suffix))] + suffix
+	if registry.ValidateNode(name) != nil {
+		name = "registrar" + suffix // the host's name has other characters
+	}
+	return name, nil
 }
 
 type listeners struct{ grpc, http net.Listener }

@@ -109,6 +109,10 @@ func TestValidate(t *testing.T) {
 		{"port", func(c *config.Registrar) { c.HTTPAddress = "127.0.0.1:70000" }, "--http-address"},
 		{"key without certificate", func(c *config.Registrar) { c.TLSKey = "k" }, "--tls-cert"},
 		{"client CA alone", func(c *config.Registrar) { c.TLSClientCA = "x" }, "--tls-client-ca"},
+		{"presence with a fraction", func(c *config.Registrar) { c.PresenceTTL = 2500 * time.Millisecond }, "--presence-ttl"},
+		{"no grace", func(c *config.Registrar) { c.SweepGrace = 0 }, "--sweep-grace"},
+		{"no share", func(c *config.Registrar) { c.SweepMaxShare = 0 }, "--sweep-max-share"},
+		{"more than everything", func(c *config.Registrar) { c.SweepMaxShare = 1.5 }, "--sweep-max-share"},
 		{"level", func(c *config.Registrar) { c.LogLevel = "loud" }, "--log-level"},
 		{"format", func(c *config.Registrar) { c.LogFormat = "xml" }, "--log-format"},
 	}

@@ -19,6 +19,7 @@ type Metrics struct {
 	cutOff      prometheus.Counter
 	unparsable  prometheus.Counter
 	view        *viewCollector
+	census      *censusCollector
 }
 
 // NewMetrics registers a registrar's metrics. It panics if they are registered
@@ -43,8 +44,9 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		cutOff:      counter("aether_registrar_watchers_cut_off_total", "Watchers cut off because they were too slow."),
 		unparsable:  counter("aether_registrar_unparsable_total", "Keys and values in the local etcd that do not parse and are not served."),
 		view:        newViewCollector(),
+		census:      newCensusCollector(),
 	}
-	r.MustRegister(m.writes, m.writeTime, m.withdrawals, m.shown, m.resyncs, m.readErrors, m.cutOff, m.unparsable, m.view)
+	r.MustRegister(m.writes, m.writeTime, m.withdrawals, m.shown, m.resyncs, m.readErrors, m.cutOff, m.unparsable, m.view, m.census)
 	return m
 }
 

@@ -13,8 +13,12 @@ import (
 // service is what both gRPC and HTTP offer: reads from the view, writes to the
 // store.
 type service struct {
+	own          registry.Origin
 	view         *View
+	census       *Census
 	store        Store
+	presence     Presence
+	sweeper      Sweeper
 	peers        Peers
 	metrics      *Metrics
 	writeTimeout time.Duration
@@ -34,7 +38,11 @@ func (s *service) register(ctx context.Context, endpoints []registry.Endpoint) (
 	ctx, cancel := context.WithTimeout(ctx, s.writeTimeout)
 	defer cancel()
 	start := time.Now()
-	rev, err := s.store.Register(ctx, endpoints)
+	var rev registry.Revision
+	err := s.vouch(ctx, endpoints)
+	if err == nil {
+		rev, err = s.store.Register(ctx, endpoints)
+	}
 	err = writeError(ctx, err)
 	s.metrics.wrote("register", start, err)
 	return rev, err

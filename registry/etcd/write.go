@@ -72,33 +72,23 @@ func toHealth(k registry.Key, health registry.Health) func(*registry.Endpoint) (
 	}
 }
 
-// Outcome is what a Reconcile did.
-type Outcome struct {
-	// Revision at which all of it is durable.
-	Revision registry.Revision
-	// Written and Removed count what differed.
-	Written, Removed int
-	// Conflicts has an error for each endpoint that another node holds, by its
-	// index among those to store.
-	Conflicts map[int]error
-}
-
 // Reconcile stores what a node reported and removes what it no longer has, and
 // writes only what differs. A stored health of draining stays. Unlike with
 // Register, a conflict keeps back its own endpoint alone, and an endpoint to
-// remove that another node holds by now is left alone.
-func (s *Store) Reconcile(ctx context.Context, store []registry.Endpoint, remove []registry.Claim) (Outcome, error) {
+// remove that another node holds by now is left alone. Conflicts are told by the
+// index in store.
+func (s *Store) Reconcile(ctx context.Context, store []registry.Endpoint, remove []registry.Claim) (registry.Outcome, error) {
 	prepared, err := registry.Prepare(s.origin, store)
 	if err != nil {
-		return Outcome{}, err
+		return registry.Outcome{}, err
 	}
 	claims, err := registry.PrepareClaims(s.origin, remove)
 	if err != nil {
-		return Outcome{}, err
+		return registry.Outcome{}, err
 	}
 	writes, err := puts(prepared)
 	if err != nil {
-		return Outcome{}, err
+		return registry.Outcome{}, err
 	}
 	for i := range writes {
 		writes[i].change = keepDraining(prepared[i])
@@ -123,8 +113,8 @@ func keepDraining(e registry.Endpoint) func(*registry.Endpoint) (registry.Endpoi
 
 // write commits all writes, a batch at a time. With partial, one that is refused
 // does not keep back the rest of its batch.
-func (s *Store) write(ctx context.Context, writes []write, partial bool) (Outcome, error) {
-	out := Outcome{Conflicts: map[int]error{}}
+func (s *Store) write(ctx context.Context, writes []write, partial bool) (registry.Outcome, error) {
+	out := registry.Outcome{Conflicts: map[int]error{}}
 	if len(writes) == 0 {
 		rev, err := s.head(ctx)
 		out.Revision = rev
