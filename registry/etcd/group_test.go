@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -114,11 +115,15 @@ func TestWaitingCallLeaves(t *testing.T) {
 // until waits for a condition.
 func until(t *testing.T, ok func() bool) {
 	t.Helper()
+	deadline := time.NewTimer(time.Minute)
+	defer deadline.Stop()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
 	for !ok() {
 		select {
-		case <-t.Context().Done():
+		case <-deadline.C:
 			t.Fatal("it did not happen")
-		default:
+		case <-tick.C:
 		}
 	}
 }
