@@ -3,6 +3,7 @@ package registrar
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -267,7 +268,7 @@ func (c *Census) cluster(cluster string, dead bool) []EndpointChange {
 	return changes
 }
 
-// Dead lists the clusters of the own region that are served as unhealthy.
+// Dead lists, sorted, the clusters of the own region that are served as unhealthy.
 func (c *Census) Dead() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -277,6 +278,7 @@ func (c *Census) Dead() []string {
 			all = append(all, cluster)
 		}
 	}
+	slices.Sort(all)
 	return all
 }
 

@@ -3,6 +3,7 @@ package registrar
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -93,7 +94,13 @@ func (s *service) regions() (*registryv1.ListRegionsResponse, error) {
 	if !s.view.isReady() {
 		return nil, errLoading
 	}
-	return regionsAnswer(s.view.Regions()), nil
+	answer := regionsAnswer(s.view.Regions())
+	for _, r := range answer.GetRegions() {
+		if dead := s.census.Dead(); r.GetRegion() == s.own.Region && len(dead) > 0 {
+			r.Reason = "nothing is present of cluster " + strings.Join(dead, ", ") + ": its endpoints are served as unhealthy"
+		}
+	}
+	return answer, nil
 }
 
 func (s *service) listPeers(ctx context.Context) (*registryv1.ListPeersResponse, error) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -84,6 +86,7 @@ type seat struct {
 
 // touch waits until its nodes' keys are durable.
 type touch struct {
+	ctx   context.Context
 	nodes []string
 	done  chan error
 }
@@ -113,7 +116,7 @@ func (p *Presence) Name() string { return p.c.Name }
 // etcd holds. It is Unavailable while etcd does not answer. A node that is
 // present already costs no request. It needs Run.
 func (p *Presence) Touch(ctx context.Context, nodes ...string) error {
-	t := &touch{done: make(chan error, 1)}
+	t := &touch{ctx: ctx, done: make(chan error, 1)}
 	p.mu.Lock()
 	now := time.Now()
 	for _, n := range nodes {
@@ -192,10 +195,8 @@ func (p *Presence) round(ctx context.Context) error {
 	if err := p.renew(ctx); err != nil {
 		return err
 	}
-	if err := p.audit(ctx); err != nil {
-		return err
-	}
-	return p.expire(ctx)
+	p.forget()
+	return p.audit(ctx)
 }
 
 // answer makes those present that wait for it.
@@ -203,6 +204,7 @@ func (p *Presence) answer(ctx context.Context) {
 	p.mu.Lock()
 	waiting := p.waiting
 	p.waiting = nil
+	p.await(waiting)
 	alive := p.lease != 0 && time.Now().Before(p.until)
 	p.mu.Unlock()
 	var err error
@@ -217,6 +219,22 @@ func (p *Presence) answer(ctx context.Context) {
 	}
 	for _, t := range waiting {
 		t.done <- err
+	}
+}
+
+// await makes sure that nodes which somebody still waits for are not forgotten as
+// silent, however long etcd took; p.mu is held.
+func (p *Presence) await(waiting []*touch) {
+	for _, t := range waiting {
+		if t.ctx.Err() != nil {
+			continue
+		}
+		for _, n := range t.nodes {
+			if p.seats[n] == nil {
+				p.seats[n] = &seat{}
+			}
+			p.seats[n].last = time.Now()
+		}
 	}
 }
 
@@ -321,9 +339,23 @@ func (p *Presence) seated(lease clientv3.LeaseID, nodes []string) {
 	}
 }
 
-// audit forgets nodes whose keys are no longer on the lease: they moved to
-// another registrar, or somebody deleted the key. Their next sign of life here
-// puts it again, before the other registrar would let it go.
+// forget gives up nodes that were not heard from for a TTL. Their keys are on the
+// lease then without a seat: the audit deletes them.
+func (p *Presence) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for n, s := range p.seats {
+		if silent := time.Since(s.last); silent > p.c.TTL {
+			p.c.Log.Info("node fell silent", "node", n, "for", silent.Round(time.Second))
+			delete(p.seats, n)
+		}
+	}
+}
+
+// audit compares the keys on the lease with the nodes that are heard from. A node
+// whose key is not there moved to another registrar, or somebody deleted the key:
+// it is forgotten, and its next sign of life here puts it again, before the other
+// registrar would let it go. A key whose node is not heard from is deleted.
 func (p *Presence) audit(ctx context.Context) error {
 	p.mu.Lock()
 	lease := p.lease
@@ -335,67 +367,51 @@ func (p *Presence) audit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if resp.TTL <= 0 {
+		return nil // the next round finds it out
+	}
+	own := keyspace.RegistrarPresenceKey(p.c.Origin, p.c.Name)
 	on := make(map[string]bool, len(resp.Keys))
 	for _, k := range resp.Keys {
 		on[string(k)] = true
 	}
-	p.mu.Lock()
-	for n, s := range p.seats {
-		if s.lease == lease && s.put.Before(asked) && !on[keyspace.PresenceKey(p.c.Origin, n)] {
-			delete(p.seats, n)
+	if !on[own] {
+		if err := p.put(ctx, lease, own); err != nil {
+			return err
 		}
 	}
-	p.mu.Unlock()
-	if own := keyspace.RegistrarPresenceKey(p.c.Origin, p.c.Name); resp.TTL > 0 && !on[own] {
-		return p.put(ctx, lease, own)
-	}
-	return nil
-}
-
-// expire deletes the keys of nodes that fell silent, unless they moved.
-func (p *Presence) expire(ctx context.Context) error {
-	for _, n := range p.silent() {
-		if err := p.letGo(ctx, n); err != nil {
+	delete(on, own)
+	for _, key := range p.compare(lease, asked, on) {
+		if err := p.remove(ctx, lease, key); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// silent lists the nodes that were not heard from for a TTL.
-func (p *Presence) silent() []string {
+// compare forgets nodes whose key was not on the lease at the time asked, and
+// returns the keys of nodes that are not heard from.
+func (p *Presence) compare(lease clientv3.LeaseID, asked time.Time, on map[string]bool) (silent []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var nodes []string
 	for n, s := range p.seats {
-		if time.Since(s.last) > p.c.TTL {
-			nodes = append(nodes, n)
+		key := keyspace.PresenceKey(p.c.Origin, n)
+		if s.lease == lease && s.put.Before(asked) && !on[key] {
+			delete(p.seats, n)
 		}
+		delete(on, key)
 	}
-	return nodes
+	return slices.Sorted(maps.Keys(on))
 }
 
-// letGo forgets a node and deletes its key if that is on this lease. A sign of
-// life that comes meanwhile puts the key again: that is done by the goroutine
-// which runs this.
-func (p *Presence) letGo(ctx context.Context, node string) error {
-	p.mu.Lock()
-	s := p.seats[node]
-	if s == nil || time.Since(s.last) <= p.c.TTL {
-		p.mu.Unlock()
-		return nil
-	}
-	delete(p.seats, node)
-	p.mu.Unlock()
-	key := keyspace.PresenceKey(p.c.Origin, node)
+// remove deletes key if it is on the lease still. A sign of life that comes
+// meanwhile puts it again: that is done by the goroutine which runs this.
+func (p *Presence) remove(ctx context.Context, lease clientv3.LeaseID, key string) error {
 	ctx, cancel := context.WithTimeout(ctx, p.c.RequestTimeout)
 	defer cancel()
-	resp, err := p.c.Client.Txn(ctx).
-		If(clientv3.Compare(clientv3.LeaseValue(key), "=", s.lease)).
+	_, err := p.c.Client.Txn(ctx).
+		If(clientv3.Compare(clientv3.LeaseValue(key), "=", lease)).
 		Then(clientv3.OpDelete(key)).
 		Commit()
-	if err == nil && resp.Succeeded {
-		p.c.Log.Info("node is absent", "node", node, "silent", time.Since(s.last).Round(time.Second))
-	}
 	return err
 }
