@@ -77,6 +77,7 @@ func putRaw(b *testing.B, client *clientv3.Client, reports []remote.Report) time
 			if err != nil {
 				b.Fatal(err)
 			}
+			e.Cluster = "raw" // not among what the nodes have
 			ops = append(ops, clientv3.OpPut(keyspace.Format(e.Key), string(value)))
 		}
 	}

@@ -47,7 +47,7 @@ func (s *Store) removeGhosts(ctx context.Context, node string, batch []Ghost) (b
 		guards = append(guards, clientv3.Compare(clientv3.ModRevision(key), "=", g.ModRevision))
 		ops[i] = clientv3.OpDelete(key)
 	}
-	resp, err := s.txn(ctx, guards, ops, nil)
+	resp, err := s.txn(ctx, guards, ops)
 	if err != nil {
 		return false, err
 	}

@@ -10,7 +10,7 @@ import (
 const (
 	// maxInFlight transactions of one store at once: enough to keep etcd busy
 	// while it syncs its log, few enough for calls to gather meanwhile.
-	maxInFlight = 4
+	maxInFlight = 8
 	// maxWaiting writes of one store; more are refused.
 	maxWaiting = 64 << 10
 )

@@ -22,6 +22,8 @@ type write struct {
 	// change, when set, makes the endpoint to store from the one that is there,
 	// nil where there is none.
 	change func(stored *registry.Endpoint) (registry.Endpoint, error)
+	// reported says that a stored health of draining stays.
+	reported bool
 }
 
 func (w write) size() int { return len(w.key) + len(w.value) }
@@ -102,14 +104,18 @@ func decide(w write, existing *mvccpb.KeyValue, present func(node string) bool) 
 	return s, !exact || !stored.Equal(*s.endpoint), nil
 }
 
-// resolve makes the endpoint of a change.
-func (s *step) resolve(stored *registry.Endpoint) error {
-	if s.change == nil {
+// resolve makes the endpoint to store where that depends on the stored one.
+func (s *step) resolve(stored *registry.Endpoint) (err error) {
+	var e registry.Endpoint
+	switch {
+	case s.change != nil:
+		if e, err = s.change(stored); err != nil {
+			return err
+		}
+	case s.reported && stored != nil && stored.Health == registry.Draining:
+		e = s.endpoint.KeepDraining(*stored)
+	default:
 		return nil
-	}
-	e, err := s.change(stored)
-	if err != nil {
-		return err
 	}
 	s.endpoint = &e
 	s.value, err = wire.Value(e)

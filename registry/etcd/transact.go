@@ -30,7 +30,10 @@ type transaction struct {
 func (s *Store) transact(members []*pending) {
 	t := &transaction{store: s, open: members, seen: map[string]bool{}}
 	ctx := context.WithoutCancel(members[0].ctx)
-	err := t.read(ctx)
+	var err error
+	if !t.fresh() {
+		err = t.read(ctx)
+	}
 	for err == nil && len(t.open) > 0 {
 		err = t.attempt(ctx)
 	}
@@ -45,20 +48,34 @@ func (t *transaction) finish(err error) {
 	t.open = nil
 }
 
-// read reads the keys, unless all are to be stored and none is known.
-func (t *transaction) read(ctx context.Context) error {
-	fresh := true
+// fresh reports whether all writes are to store what is not known: then it is not
+// worth reading first.
+func (t *transaction) fresh() bool {
 	for w := range t.writes() {
-		fresh = fresh && w.endpoint != nil && !t.store.known(w.id)
+		if w.endpoint == nil || t.store.known(w.id) {
+			return false
+		}
 	}
-	if fresh {
-		return nil
+	return true
+}
+
+// read reads the keys of the open batches.
+func (t *transaction) read(ctx context.Context) error {
+	var ops []clientv3.Op
+	for w := range t.writes() {
+		ops = append(ops, clientv3.OpGet(w.key))
 	}
-	resp, err := t.store.txn(ctx, nil, t.gets(), nil)
+	resp, err := t.store.txn(ctx, nil, ops)
 	if err != nil {
 		return err
 	}
-	t.take(resp)
+	t.revision = resp.Header.Revision
+	t.found = make(map[string]*mvccpb.KeyValue, len(resp.Responses))
+	for _, r := range resp.Responses {
+		if kv := first(r.GetResponseRange()); kv != nil {
+			t.found[string(kv.Key)] = kv
+		}
+	}
 	return nil
 }
 
@@ -70,24 +87,6 @@ func (t *transaction) writes() func(yield func(write) bool) {
 					return
 				}
 			}
-		}
-	}
-}
-
-func (t *transaction) gets() []clientv3.Op {
-	var ops []clientv3.Op
-	for w := range t.writes() {
-		ops = append(ops, clientv3.OpGet(w.key))
-	}
-	return ops
-}
-
-func (t *transaction) take(resp *clientv3.TxnResponse) {
-	t.revision = resp.Header.Revision
-	t.found = make(map[string]*mvccpb.KeyValue, len(resp.Responses))
-	for _, r := range resp.Responses {
-		if kv := first(r.GetResponseRange()); kv != nil {
-			t.found[string(kv.Key)] = kv
 		}
 	}
 }
@@ -133,13 +132,15 @@ func (t *transaction) attempt(ctx context.Context) error {
 	if len(guards) > registry.MaxBatch {
 		return registry.Errorf(registry.Invalid, "the endpoints are held by too many nodes that left: send fewer at a time")
 	}
-	resp, err := t.store.txn(ctx, guards, ops, t.gets())
+	resp, err := t.store.txn(ctx, guards, ops)
 	if err != nil {
 		return err
 	}
 	if !resp.Succeeded {
-		t.take(resp)
-		return t.readPresence(ctx, absent)
+		if err := t.readPresence(ctx, absent); err != nil {
+			return err
+		}
+		return t.read(ctx)
 	}
 	for _, d := range batches {
 		d.result.revision = resp.Header.Revision
@@ -183,7 +184,7 @@ func (t *transaction) readPresence(ctx context.Context, nodes []string) error {
 	for i, n := range nodes {
 		ops[i] = clientv3.OpGet(keyspace.PresenceKey(t.store.origin, n), clientv3.WithCountOnly())
 	}
-	resp, err := t.store.txn(ctx, nil, ops, nil)
+	resp, err := t.store.txn(ctx, nil, ops)
 	if err != nil {
 		return err
 	}

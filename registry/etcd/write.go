@@ -91,7 +91,7 @@ func (s *Store) Reconcile(ctx context.Context, store []registry.Endpoint, remove
 		return registry.Outcome{}, err
 	}
 	for i := range writes {
-		writes[i].change = keepDraining(prepared[i])
+		writes[i].reported = true
 	}
 	out, err := s.write(ctx, append(writes, removals(claims)...), true)
 	for i := range out.Conflicts {
@@ -100,15 +100,6 @@ func (s *Store) Reconcile(ctx context.Context, store []registry.Endpoint, remove
 		}
 	}
 	return out, translate("reconcile a node's endpoints", s.client, err)
-}
-
-func keepDraining(e registry.Endpoint) func(*registry.Endpoint) (registry.Endpoint, error) {
-	return func(stored *registry.Endpoint) (registry.Endpoint, error) {
-		if stored == nil {
-			return e, nil
-		}
-		return e.KeepDraining(*stored), nil
-	}
 }
 
 // write commits all writes, a batch at a time. With partial, one that is refused
@@ -137,10 +128,10 @@ func (s *Store) write(ctx context.Context, writes []write, partial bool) (regist
 	return out, nil
 }
 
-func (s *Store) txn(ctx context.Context, guards []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
+func (s *Store) txn(ctx context.Context, guards []clientv3.Cmp, then []clientv3.Op) (*clientv3.TxnResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	return s.client.Txn(ctx).If(guards...).Then(then...).Else(otherwise...).Commit()
+	return s.client.Txn(ctx).If(guards...).Then(then...).Commit()
 }
 
 func (s *Store) head(ctx context.Context) (registry.Revision, error) {
