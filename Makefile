@@ -6,7 +6,7 @@ LDFLAGS = -X main.version=$(VERSION)
 # new under the race detector.
 RACE_PACKAGES = $(shell $(GO) list ./... | grep -v '/test$$')
 
-.PHONY: help build test race lint generate bench demo smoke
+.PHONY: help build test race lint generate bench soak demo smoke
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
@@ -27,6 +27,10 @@ generate: ## generate the code of api/
 
 bench: ## keys per second of the initial mirror beside raw batched puts
 	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 30m ./bench/...
+
+soak: ## random changes and faults around a mirror: ten seeds of six minutes
+	AETHER_SOAK=$(or $(AETHER_SOAK),6m) AETHER_SEEDS=$(or $(AETHER_SEEDS),10) \
+		$(GO) test -run '^TestModel$$' -v -timeout 0 ./replicator
 
 demo: ## two regions on this machine, told as it happens
 	$(GO) run ./cmd/aether demo

@@ -173,10 +173,17 @@ func takeover(b *testing.B, meanwhile func(*pair)) {
 // BenchmarkUnrelatedPuts reports the 99th percentile, in milliseconds, of single
 // puts on the peer that have nothing to do with the mirror: on an idle peer, while
 // 100,000 keys arrive over a link of 80 ms, while all of them are updated, and
-// while they expire.
+// while they expire; the same with a restricted user. For the expiry it reports
+// when, in seconds after the last keepalive, the first and the last key left: the
+// TTL is 30 s.
 func BenchmarkUnrelatedPuts(b *testing.B) {
+	b.Run("open", func(b *testing.B) { unrelatedPuts(b) })
+	b.Run("restricted", func(b *testing.B) { unrelatedPuts(b, withUser) })
+}
+
+func unrelatedPuts(b *testing.B, options ...func(*pair)) {
 	for b.Loop() {
-		p := newPair(b, 80*time.Millisecond, mirrorKeys)
+		p := newPair(b, 80*time.Millisecond, mirrorKeys, options...)
 		b.ReportMetric(p.unrelated(func() { <-time.After(2 * time.Second) }), "idle-p99-ms")
 		var m *mirroring
 		b.ReportMetric(p.unrelated(func() {
@@ -188,8 +195,12 @@ func BenchmarkUnrelatedPuts(b *testing.B) {
 			await(b, func() bool { return p.settled(m) })
 		}), "update-p99-ms")
 		m.stop()
+		renewed := m.Status()[0].Renewed
 		b.ReportMetric(p.unrelated(func() {
+			await(b, func() bool { return p.count() < mirrorKeys })
+			b.ReportMetric(time.Since(renewed).Seconds(), "first-gone-s")
 			await(b, func() bool { return p.count() == 0 })
+			b.ReportMetric(time.Since(renewed).Seconds(), "last-gone-s")
 		}), "expiry-p99-ms")
 		b.ReportMetric(0, "ns/op")
 		p.end()
@@ -220,7 +231,7 @@ func (p *pair) unrelated(do func()) float64 {
 	ctx, cancel := context.WithCancel(context.Background())
 	var latency []time.Duration
 	done := make(chan struct{})
-	c := p.peer.Client(p.b)
+	c := p.to
 	go func() {
 		defer close(done)
 		tick := time.NewTicker(5 * time.Millisecond)

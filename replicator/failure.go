@@ -91,6 +91,10 @@ func cause(err error) string {
 		return "fenced"
 	case errors.Is(err, ErrRefused):
 		return "refused"
+	case errors.Is(err, errCredentials):
+		return "credentials"
+	case errors.Is(err, errRepair):
+		return "repair"
 	case errors.Is(err, errFull):
 		return "full"
 	case errors.Is(err, errBroken):

@@ -19,8 +19,10 @@ const askProgress = 5 * time.Second
 
 // ownStream gives a watch a gRPC stream of its own: watches of one client share
 // one otherwise, and are told their progress only when all of them have caught up.
-func (m *mirror) ownStream(ctx context.Context, name string) context.Context {
-	return metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(ctx), "aether-watch", name+"-"+m.peer.Region)
+// The stream is this session's alone: a watch of an earlier one may have been left
+// behind on the server, at a revision that a restored origin has yet to reach.
+func (s *session) ownStream(ctx context.Context, name string) context.Context {
+	return metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(ctx), "aether-watch", name+"-"+s.peer.Region+"-"+s.streams)
 }
 
 // follow watches the origin and pushes each change into the queue: those after a

@@ -12,9 +12,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
@@ -40,17 +38,23 @@ type mirror struct {
 	prefix string
 	source *clientv3.Client
 	peer   Peer
-	lead   Leadership
-	holder string
-	client *clientv3.Client
-	status *status
-	meter  meter
+	// version is that of the credentials that client was made with.
+	version string
+	lead    Leadership
+	holder  string
+	client  *clientv3.Client
+	status  *status
+	meter   meter
 	// own and theirs are the stores of the origin and the peer, as last seen. One
 	// that is set back behind that was restored from a backup.
 	own, theirs store
 	// restored says which side was, until the mirror has been rebuilt: the label
 	// of the resync metric.
 	restored string
+	// interrupted: a session came before.
+	interrupted bool
+	// repair: an operator wants the mirror rebuilt.
+	repair bool
 }
 
 func (r *Replicator) mirror(peer Peer, lead Leadership) (*mirror, error) {
@@ -89,6 +93,10 @@ func (m *mirror) run(ctx context.Context) error {
 			return nil
 		}
 		m.meter.sessionEnded(cause(err))
+		if errors.Is(err, errCredentials) || errors.Is(err, errRepair) {
+			m.log.Info("mirroring anew", "reason", err)
+			continue
+		}
 		m.status.fail(err)
 		if errors.Is(err, ErrFenced) || errors.Is(err, errNotLeading) {
 			m.log.Warn("mirroring stopped", "error", err)
@@ -130,12 +138,16 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 func (m *mirror) connectAndMirror(ctx context.Context) error {
 	if err := m.connect(ctx); err != nil {
-		return m.explain(err)
+		return m.explain(diagnose(ctx, m.peer, err))
 	}
+	if m.interrupted {
+		m.avoidSilent(ctx)
+	}
+	m.interrupted = true
 	ctx = clientv3.WithRequireLeader(ctx)
 	s, err := m.takeOver(ctx)
 	if err != nil {
-		return m.explain(err)
+		return m.explain(diagnose(ctx, m.peer, err))
 	}
 	return m.explain(s.run(ctx))
 }
@@ -155,36 +167,23 @@ func (m *mirror) explain(err error) error {
 	}
 }
 
-// connect makes the client, once; it reconnects by itself afterwards.
+// connect makes the client, once for the peer's credentials; it reconnects by
+// itself afterwards, and outlives a session for its last keepalive.
 func (m *mirror) connect(ctx context.Context) error {
+	if err := m.refresh(); err != nil {
+		return err
+	}
 	if m.client != nil {
 		return nil
 	}
 	m.status.enter(StateConnecting, nil)
-	dial := []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
-		Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxResyncBackoff},
-		MinConnectTimeout: m.dialTimeout(),
-	})}
-	dial = append(dial, grpc.WithChainUnaryInterceptor(sendOnce))
+	options := []grpc.DialOption{grpc.WithChainUnaryInterceptor(sendOnce)}
 	if m.intercept != nil {
-		dial = append(dial, grpc.WithChainUnaryInterceptor(m.intercept))
+		options = append(options, grpc.WithChainUnaryInterceptor(m.intercept))
 	}
-	client, err := clientv3.New(clientv3.Config{
-		Context:              context.WithoutCancel(ctx), // outlives a session for its last keepalive
-		Endpoints:            m.peer.Endpoints,
-		DialTimeout:          m.dialTimeout(),
-		DialKeepAliveTime:    pingEvery,
-		DialKeepAliveTimeout: pingTimeout,
-		PermitWithoutStream:  true,
-		MaxCallSendMsgSize:   maxMessage,
-		TLS:                  m.peer.TLS,
-		Username:             m.peer.Username,
-		Password:             m.peer.Password,
-		Logger:               zap.NewNop(), // what it would log comes back as errors
-		DialOptions:          dial,
-	})
+	client, err := dial(ctx, m.peer, m.dialTimeout(), options...)
 	if err != nil {
-		return fmt.Errorf("connect to peer %s at %s: %w", m.peer.Region, strings.Join(m.peer.Endpoints, ","), err)
+		return err
 	}
 	m.client = client
 	return nil

@@ -28,6 +28,11 @@ type Peer struct {
 	// certificate in TLS is the better way: each stream with a password costs the
 	// peer some 60 ms of bcrypt.
 	Username, Password string
+	// Credentials, if set, is asked for TLS, Username and Password instead: before
+	// each session, and every few seconds during it. When the Version that it
+	// returns changes, the mirror connects anew and is adopted as it is. An error
+	// keeps a mirror that runs as it is, with a warning. It must not block.
+	Credentials func() (Credentials, error)
 }
 
 // ParsePeers parses entries of the form <region>=<endpoint>[,<endpoint>…], one

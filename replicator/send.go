@@ -130,12 +130,16 @@ func (s *session) sendOne(ctx context.Context, batch []*entry) error {
 func (s *session) deliver(ctx context.Context, batch []*entry) error {
 	call, cancel := context.WithTimeout(ctx, s.callTimeout())
 	defer cancel()
+	seen := s.seenTheirs.Load()
 	resp, err := s.client.Txn(call).If(s.fence.compare()).Then(nest(s.operations(batch))...).Commit()
 	switch {
 	case err != nil:
 		return s.undelivered(ctx, batch, err)
 	case !resp.Succeeded:
 		return fmt.Errorf("write %d keys: %w", len(batch), ErrFenced)
+	}
+	if err := setBack(seen, resp.Header.Revision); err != nil {
+		return err
 	}
 	raise(&s.seenTheirs, resp.Header.Revision)
 	s.delivered(batch, resp.Header.Revision)

@@ -2,6 +2,7 @@ package replicator
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -23,6 +24,8 @@ type session struct {
 	table *leaseTable
 	queue *queue
 	tasks *tasks
+	// streams names the session's watch streams.
+	streams string
 	// liveLease is the lease of the live key.
 	liveLease clientv3.LeaseID
 	deleted   revisions
@@ -52,12 +55,14 @@ func newSession(m *mirror, f found, held fence) *session {
 	table := &leaseTable{perLease: minKeysPerLease}
 	s := &session{
 		mirror: m, found: f, fence: held, table: table,
-		rec:       &recorder{mirror: m, fence: held, table: table},
 		queue:     newQueue(),
 		tasks:     newTasks(),
 		liveLease: f.liveLease,
 		poison:    newPoison(),
+		streams:   hex.EncodeToString(newToken()),
 	}
+	s.rec = &recorder{mirror: m, fence: held, table: table, seen: &s.seenTheirs}
+	s.seenTheirs.Store(f.revision)
 	s.valueSize.Store(firstValueSize)
 	return s
 }
@@ -108,7 +113,7 @@ func (s *session) remember() {
 	s.mirror.own.revision = max(s.own.revision, s.seenOwn.Load())
 	s.mirror.theirs.revision = max(s.theirs.revision, s.seenTheirs.Load())
 	if s.rebuilt.Load() {
-		s.restored = ""
+		s.restored, s.mirror.repair = "", false
 	}
 }
 
@@ -127,6 +132,7 @@ func (s *session) work(ctx context.Context, p plan, begun time.Time) error {
 		func(ctx context.Context) error { return s.follow(ctx, p.from, opened) },
 		func(ctx context.Context) error { return s.converge(ctx, p, begun, opened) },
 		s.mendAlways, s.renewAlways, s.sendAlways, s.watchPeer, s.recordAlways, s.probeAlways, s.auditAlways,
+		s.credentialsAlways, s.repairAlways, s.inspect,
 	} {
 		g.Go(func() error { return job(ctx) })
 	}
@@ -190,7 +196,7 @@ func (s *session) decide(ctx context.Context, dead int) (plan, error) {
 	}
 	s.table.perLease = keysPerLease(int(head.Count))
 	c := circumstances{
-		owner: s.found.owner, state: s.found.state, own: s.own.id, theirs: s.theirs.id, restored: s.restored,
+		owner: s.found.owner, state: s.found.state, own: s.own.id, theirs: s.theirs.id, restored: s.restored, repair: s.repair,
 		ttl: s.ttlSeconds(), ranges: len(s.table.ranges), dead: dead, head: head.Header.Revision,
 	}
 	if s.found.state.GetCheckpoint() > 0 {

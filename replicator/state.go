@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -28,13 +29,21 @@ type found struct {
 	revision  int64
 }
 
-// read returns the mirror's owner, state and live keys on the peer, as of one
-// revision. Values that do not parse count as absent: the mirror is rebuilt.
+// read returns the mirror's owner, state and live keys on the peer.
 func (m *mirror) read(ctx context.Context) (found, error) {
-	resp, err := m.client.Txn(ctx).Then(
-		clientv3.OpGet(keyspace.OwnerKey(m.origin)),
-		clientv3.OpGet(keyspace.StateKey(m.origin)),
-		clientv3.OpGet(keyspace.LiveKey(m.origin)),
+	return readMirror(ctx, m.client, m.origin, func(key string, err error) {
+		m.log.Warn("mirror's record does not parse, rebuilding", "key", key, "error", err)
+	})
+}
+
+// readMirror returns the owner, state and live keys of origin's mirror, as of one
+// revision. A value that does not parse counts as absent; unparsable, if set, is
+// told.
+func readMirror(ctx context.Context, c *clientv3.Client, origin string, unparsable func(key string, err error)) (found, error) {
+	resp, err := c.Txn(ctx).Then(
+		clientv3.OpGet(keyspace.OwnerKey(origin)),
+		clientv3.OpGet(keyspace.StateKey(origin)),
+		clientv3.OpGet(keyspace.LiveKey(origin)),
 	).Commit()
 	if err != nil {
 		return found{}, fmt.Errorf("read mirror's state: %w", err)
@@ -46,8 +55,10 @@ func (m *mirror) read(ctx context.Context) (found, error) {
 			continue
 		}
 		if err := proto.Unmarshal(kvs[0].Value, message); err != nil {
-			m.log.Warn("mirror's record does not parse, rebuilding", "key", string(kvs[0].Key), "error", err)
 			proto.Reset(message)
+			if unparsable != nil {
+				unparsable(string(kvs[0].Key), err)
+			}
 		}
 		switch i {
 		case 0:
@@ -65,6 +76,8 @@ type recorder struct {
 	*mirror
 	fence fence
 	table *leaseTable
+	// seen is the highest revision of the peer that the session has seen.
+	seen  *atomic.Int64
 	mu    sync.Mutex
 	phase mirrorv1.Phase
 	// checkpoint and witness as last told; 0 while syncing.
@@ -89,6 +102,9 @@ func (r *recorder) write(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.callTimeout())
 	defer cancel()
+	if err := r.peerWentOn(ctx); err != nil {
+		return err
+	}
 	resp, err := r.client.Txn(ctx).If(r.fence.compare()).
 		Then(clientv3.OpPut(keyspace.StateKey(r.origin), string(value))).Commit()
 	switch {
@@ -100,6 +116,25 @@ func (r *recorder) write(ctx context.Context) error {
 		return fmt.Errorf("write state: %w", ErrFenced)
 	}
 	return nil
+}
+
+// peerWentOn returns an error when the peer was set back since the session saw it
+// last: what is true of the mirror that was there is not of the one that is.
+func (r *recorder) peerWentOn(ctx context.Context) error {
+	seen := r.seen.Load()
+	got, err := r.client.Get(ctx, keyspace.OwnerKey(r.origin), clientv3.WithCountOnly())
+	if err != nil {
+		return fmt.Errorf("read peer's revision: %w", err)
+	}
+	return setBack(seen, got.Header.Revision)
+}
+
+// setBack returns an error when the peer is at a revision below one seen before.
+func setBack(seen, now int64) error {
+	if now >= seen {
+		return nil
+	}
+	return fmt.Errorf("peer's etcd is at revision %d and was at %d: %w", now, seen, errBroken)
 }
 
 // syncing states that the mirror may be a part until complete is called.

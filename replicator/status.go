@@ -55,6 +55,9 @@ type PeerStatus struct {
 	Renewed time.Time
 	// Poison are the keys that the peer refuses, at most maxPoison of them.
 	Poison []string
+	// Warnings are what does not keep the mirror from working and yet should be
+	// seen to, such as a peer too old to keep its users apart.
+	Warnings []string
 }
 
 // progress is what a session reports from time to time.
@@ -74,6 +77,8 @@ type status struct {
 	is     PeerStatus
 	oldest time.Time
 	sent   bool
+	// warnings by kind.
+	warnings map[string]string
 }
 
 // Status returns the state of each mirror that this Replicator has begun, by
@@ -105,6 +110,7 @@ func (s *status) get() PeerStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	is := s.is
+	is.Warnings = s.warningTexts()
 	if !s.oldest.IsZero() {
 		is.Lag = time.Since(s.oldest)
 	}

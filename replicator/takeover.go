@@ -29,6 +29,7 @@ const (
 	reasonTTL            = "ttl_changed"
 	reasonLeases         = "leases_lost"
 	reasonCompacted      = "compacted"
+	reasonRepair         = "repair"
 )
 
 // circumstances are what decides on a takeover.
@@ -41,6 +42,8 @@ type circumstances struct {
 	// restored is the reason for which this process knows that a store was set
 	// back; empty if none was.
 	restored string
+	// repair: an operator wants it rebuilt.
+	repair bool
 	// ttl in seconds is what leases are granted with now.
 	ttl int64
 	// ranges are on leases of which dead no longer exist.
@@ -80,6 +83,8 @@ func choose(c circumstances) plan {
 		return plan{reason: reasonPeerChanged}
 	case state.GetCheckpoint() > c.head, c.witness == ahead, c.witness == denies:
 		return plan{reason: reasonOriginRestored, broken: true}
+	case c.repair:
+		return plan{reason: reasonRepair}
 	case state.GetPhase() != mirrorv1.Phase_PHASE_COMPLETE || state.GetCheckpoint() == 0:
 		return plan{reason: reasonUnfinished}
 	case state.GetLeaseTtl() != c.ttl:

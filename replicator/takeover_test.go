@@ -83,6 +83,7 @@ func read(t *testing.T, c *circumstances, line string) {
 	case "now":
 		c.own, c.theirs, c.restored = values["origin"], values["peer"], values["restored"]
 		c.head, c.ttl, c.ranges, c.dead = number("head"), number("ttl"), int(number("ranges")), int(number("dead"))
+		c.repair = values["repair"] != ""
 		c.witness = map[string]testimony{"confirmed": confirmed, "denies": denies, "forgotten": forgotten, "ahead": ahead}[values["witness"]]
 	default:
 		t.Fatalf("%q begins with no known word", line)

@@ -1,83 +1,26 @@
 package test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
-	"net"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
 
+	"github.com/aether-federation/aether/internal/certtest"
 	"github.com/aether-federation/aether/internal/etcdtest"
 )
 
-// authority issues certificates into a directory.
-type authority struct {
-	t    *testing.T
-	dir  string
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newAuthority(t *testing.T) *authority {
-	t.Helper()
-	a := &authority{t: t, dir: t.TempDir()}
-	a.cert, a.key = a.issue("ca", &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
-	return a
-}
-
-// path is the file of a certificate, or of its key.
-func (a *authority) path(name string) string { return filepath.Join(a.dir, name) }
-
-// issue writes name.pem and name-key.pem.
-func (a *authority) issue(name string, template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
-	a.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	template.SerialNumber = big.NewInt(time.Now().UnixNano())
-	template.Subject = pkix.Name{CommonName: name}
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	parent, signer := a.cert, a.key
-	if parent == nil {
-		parent, signer = template, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	write(a.t, a.path(name+".pem"), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
-	write(a.t, a.path(name+"-key.pem"), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})))
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return cert, key
-}
-
 // TestListenersWithTLS: a client without the right certificate gets nowhere.
 func TestListenersWithTLS(t *testing.T) {
-	ca := newAuthority(t)
-	ca.issue("server", &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
-	ca.issue("client", &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	ca := certtest.New(t)
+	ca.Server("server")
+	ca.Client("client")
 	p := newRegistrar(t, "--data-dir", t.TempDir(), "--embedded-etcd-client-url", "http://127.0.0.1:0",
-		"--tls-cert", ca.path("server.pem"), "--tls-key", ca.path("server-key.pem"), "--tls-client-ca", ca.path("ca.pem"))
+		"--tls-cert", ca.Cert("server"), "--tls-key", ca.Key("server"), "--tls-client-ca", ca.CA())
 	p.launch()
 
-	with := []string{"--registrar", p.grpc, "--tls-ca", ca.path("ca.pem"), "--tls-cert", ca.path("client.pem"), "--tls-key", ca.path("client-key.pem")}
+	with := []string{"--registrar", p.grpc, "--tls-ca", ca.CA(), "--tls-cert", ca.Cert("client"), "--tls-key", ca.Key("client")}
 	eventually(t, "the registrar serves a client with a certificate", func() bool {
 		return aether(t, append([]string{"services"}, with...)...).code == 0
 	})
@@ -85,7 +28,7 @@ func TestListenersWithTLS(t *testing.T) {
 		t.Errorf("register with a certificate: exit code %d, %s", r.code, r.stderr)
 	}
 	for name, without := range map[string][]string{
-		"no certificate": {"--tls-ca", ca.path("ca.pem")},
+		"no certificate": {"--tls-ca", ca.CA()},
 		"plain text":     {},
 	} {
 		args := append([]string{"services", "--registrar", p.grpc, "--timeout", "2s"}, without...)
@@ -97,20 +40,20 @@ func TestListenersWithTLS(t *testing.T) {
 
 // TestEtcdWithTLS: the own etcd and the peer's serve only who has a certificate.
 func TestEtcdWithTLS(t *testing.T) {
-	ca := newAuthority(t)
-	ca.issue("server", &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}})
-	ca.issue("client", &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	ca := certtest.New(t)
+	ca.Server("server")
+	ca.Client("client")
 	secure := func(c *embed.Config) {
 		c.ListenClientUrls[0].Scheme, c.AdvertiseClientUrls[0].Scheme = "https", "https"
-		c.ClientTLSInfo.CertFile, c.ClientTLSInfo.KeyFile = ca.path("server.pem"), ca.path("server-key.pem")
-		c.ClientTLSInfo.TrustedCAFile, c.ClientTLSInfo.ClientCertAuth = ca.path("ca.pem"), true
+		c.ClientTLSInfo.CertFile, c.ClientTLSInfo.KeyFile = ca.Cert("server"), ca.Key("server")
+		c.ClientTLSInfo.TrustedCAFile, c.ClientTLSInfo.ClientCertAuth = ca.CA(), true
 	}
 	own, peer := etcdtest.Start(t, secure), etcdtest.Start(t, secure)
 	file := filepath.Join(t.TempDir(), "a.yaml")
-	write(t, file, "peers:\n- region: b\n  endpoints: [https://"+peer.Endpoint()+"]\n  ca: "+ca.path("ca.pem")+
-		"\n  cert: "+ca.path("client.pem")+"\n  key: "+ca.path("client-key.pem")+"\n")
+	write(t, file, "peers:\n- region: b\n  endpoints: [https://"+peer.Endpoint()+"]\n  ca: "+ca.CA()+
+		"\n  cert: "+ca.Cert("client")+"\n  key: "+ca.Key("client")+"\n")
 	a := startRegistrar(t, "--region", "a", "--config", file, "--etcd-endpoints", "https://"+own.Endpoint(),
-		"--etcd-ca", ca.path("ca.pem"), "--etcd-cert", ca.path("client.pem"), "--etcd-key", ca.path("client-key.pem"))
+		"--etcd-ca", ca.CA(), "--etcd-cert", ca.Cert("client"), "--etcd-key", ca.Key("client"))
 	a.register("hello", "10.0.0.1", 1001)
 	a.awaitEndpoints("hello", "a/local 10.0.0.1:1001")
 	a.awaitState("/v1/peers", "b", "live")

@@ -30,6 +30,8 @@ func (a *app) endpointsCommand() *cobra.Command {
 	}
 	c.Flags().StringSliceVar(&regions, "region", nil, "only endpoints of these regions")
 	a.outputFlag(c)
+	a.completeServices(c, 1)
+	a.complete(c, "region", a.regionNames)
 	return a.clientCommand(c)
 }
 

@@ -8,20 +8,13 @@ import (
 
 // registrarFlags binds flags to c, whose values are the defaults.
 func registrarFlags(f *pflag.FlagSet, c *config.Registrar) {
-	f.StringVar(&c.Region, "region", c.Region, "name of this region")
+	regionFlags(f, c)
 	f.StringVar(&c.ClusterName, "cluster-name", c.ClusterName, "name of this cluster, whose endpoints are registered here")
-
-	f.StringSliceVar(&c.EtcdEndpoints, "etcd-endpoints", c.EtcdEndpoints, "the region's own etcd (none: an embedded one)")
-	f.StringVar(&c.EtcdCA, "etcd-ca", c.EtcdCA, "authority of the own etcd, PEM")
-	f.StringVar(&c.EtcdCert, "etcd-cert", c.EtcdCert, "client certificate for the own etcd, PEM")
-	f.StringVar(&c.EtcdKey, "etcd-key", c.EtcdKey, "its key, PEM")
-	f.StringVar(&c.EtcdUser, "etcd-user", c.EtcdUser, "user at the own etcd")
-	f.StringVar(&c.EtcdPasswordFile, "etcd-password-file", c.EtcdPasswordFile, "file with the user's password")
 	f.DurationVar(&c.EtcdStartTimeout, "etcd-start-timeout", c.EtcdStartTimeout, "how long to wait for the own etcd before giving up")
 	f.StringVar(&c.DataDir, "data-dir", c.DataDir, "where an embedded etcd keeps its data")
 	f.StringVar(&c.EmbeddedEtcdClientURL, "embedded-etcd-client-url", c.EmbeddedEtcdClientURL, "where an embedded etcd serves clients, peers' replicators too")
 
-	f.StringArrayVar(&c.PeerEtcd, "peer-etcd", c.PeerEtcd, "region to mirror to, as region=endpoint[,endpoint…]; may be repeated")
+	peerFlags(f, c)
 	f.DurationVar(&c.LeaseTTL, "lease-ttl", c.LeaseTTL, "how long peers serve this region once it is gone")
 
 	f.DurationVar(&c.PresenceTTL, "presence-ttl", c.PresenceTTL, "how long a node is present after it reported")
@@ -37,6 +30,33 @@ func registrarFlags(f *pflag.FlagSet, c *config.Registrar) {
 
 	f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")
 	f.StringVar(&c.LogFormat, "log-format", c.LogFormat, "text or json")
+}
+
+// regionFlags say which region this is, and which its own etcd.
+func regionFlags(f *pflag.FlagSet, c *config.Registrar) {
+	f.StringVar(&c.Region, "region", c.Region, "name of this region")
+	etcdFlags(f, c)
+}
+
+// etcdFlags say how an etcd is reached.
+func etcdFlags(f *pflag.FlagSet, c *config.Registrar) {
+	f.StringSliceVar(&c.EtcdEndpoints, "etcd-endpoints", c.EtcdEndpoints, "the region's own etcd (none: an embedded one)")
+	f.StringVar(&c.EtcdCA, "etcd-ca", c.EtcdCA, "authority of the own etcd, PEM")
+	f.StringVar(&c.EtcdCert, "etcd-cert", c.EtcdCert, "client certificate for the own etcd, PEM")
+	f.StringVar(&c.EtcdKey, "etcd-key", c.EtcdKey, "its key, PEM")
+	f.StringVar(&c.EtcdUser, "etcd-user", c.EtcdUser, "user at the own etcd")
+	f.StringVar(&c.EtcdPasswordFile, "etcd-password-file", c.EtcdPasswordFile, "file with the user's password")
+}
+
+// peerFlags say which peers there are and how their etcds are reached.
+func peerFlags(f *pflag.FlagSet, c *config.Registrar) {
+	f.StringArrayVar(&c.PeerEtcd, "peer-etcd", c.PeerEtcd, "region to mirror to, as region=endpoint[,endpoint…]; may be repeated, as all --peer-… flags")
+	f.StringArrayVar(&c.PeerEtcdCA, "peer-etcd-ca", c.PeerEtcdCA, "authority of a peer's etcd, as region=file, PEM")
+	f.StringArrayVar(&c.PeerEtcdCert, "peer-etcd-cert", c.PeerEtcdCert, "client certificate for a peer's etcd, as region=file, PEM")
+	f.StringArrayVar(&c.PeerEtcdKey, "peer-etcd-key", c.PeerEtcdKey, "its key, as region=file, PEM")
+	f.StringArrayVar(&c.PeerEtcdServerName, "peer-etcd-server-name", c.PeerEtcdServerName, "name in a peer's certificate, where its endpoints are not, as region=name")
+	f.StringArrayVar(&c.PeerEtcdUser, "peer-etcd-user", c.PeerEtcdUser, "user at a peer's etcd, as region=name")
+	f.StringArrayVar(&c.PeerEtcdPasswordFile, "peer-etcd-password-file", c.PeerEtcdPasswordFile, "file with the user's password, as region=file (or $AETHER_PEER_<REGION>_PASSWORD)")
 }
 
 // merge returns the file's configuration with the flags that were given.

@@ -37,7 +37,7 @@ func openEtcd(ctx context.Context, c config.Registrar, log *slog.Logger) (*ownEt
 }
 
 func (o *ownEtcd) dial(ctx context.Context, c config.Registrar, endpoints []string, log *slog.Logger) error {
-	tls, err := c.EtcdTLS()
+	tls, err := c.EtcdTLS(log)
 	if err != nil {
 		return err
 	}

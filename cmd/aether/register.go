@@ -47,6 +47,7 @@ func (a *app) registerCommand() *cobra.Command {
 	flags.StringVar(&f.network, "network", "", "address space that the IP belongs to")
 	flags.StringToStringVar(&f.metadata, "metadata", nil, "key=value; may be repeated")
 	a.outputFlag(c)
+	a.completeServices(c, 1)
 	return a.clientCommand(c)
 }
 

@@ -112,6 +112,7 @@ tell.`,
 	root.AddCommand(
 		a.registrarCommand(), a.registerCommand(), a.unregisterCommand(), a.drainCommand(), a.sweepCommand(),
 		a.statusCommand(), a.regionsCommand(), a.servicesCommand(), a.endpointsCommand(), a.watchCommand(),
+		a.mirrorCommand(), a.peerCommand(),
 		a.demoCommand(), a.demoChildCommand(), a.demoBackendCommand(), a.versionCommand(),
 	)
 	for _, c := range root.Commands() {
@@ -120,8 +121,11 @@ tell.`,
 	return root
 }
 
-// mark notes when c's own work begins.
+// mark notes when c's own work begins, or that of a command below it.
 func (a *app) mark(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		a.mark(sub)
+	}
 	work := c.RunE
 	if work == nil {
 		return

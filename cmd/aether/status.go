@@ -69,11 +69,7 @@ func (a *app) printStatus(regions []*registryv1.Region, peers []*registryv1.Peer
 		return err
 	}
 	fmt.Fprintln(a.out, "\nMirrors to other regions:")
-	t := a.table("PEER", "STATE", "SINCE", "LAG", "PENDING", "KEYS", "LEASES", "LEADER", "LAST ERROR")
-	for _, p := range peers {
-		t.row(p.Region, p.State, short(p.Since), short(p.Lag), number(p.Pending), number(p.Keys), number(p.Leases), p.Leader, p.LastError)
-	}
-	return t.flush()
+	return a.peerTable(peers)
 }
 
 func (a *app) statusJSON(regions []*registryv1.Region, peers []*registryv1.Peer, troubles []string) error {

@@ -30,6 +30,7 @@ func (a *app) unregisterCommand() *cobra.Command {
 	f.add(c)
 	c.Flags().StringVar(&node, "node", "", "remove it only if this node, or none, claims it")
 	a.outputFlag(c)
+	a.completeServices(c, 1)
 	return a.clientCommand(c)
 }
 

@@ -30,6 +30,7 @@ later reset voids what was printed before. With -o json each is one line.`,
 		},
 	}
 	a.outputFlag(c)
+	a.completeServices(c, 0)
 	return a.clientCommand(c)
 }
 

@@ -58,7 +58,16 @@ type Registrar struct {
 
 	// PeerEtcd entries are <region>=<endpoint>[,<endpoint>…].
 	PeerEtcd []string `yaml:"peer-etcd"`
-	// PeerList is the same with a way to prove who one is; by file only.
+	// PeerEtcdCA and those below say, in entries <region>=<value>, how the etcd of
+	// one of the peers is reached, and who one is there.
+	PeerEtcdCA           []string `yaml:"peer-etcd-ca"`
+	PeerEtcdCert         []string `yaml:"peer-etcd-cert"`
+	PeerEtcdKey          []string `yaml:"peer-etcd-key"`
+	PeerEtcdServerName   []string `yaml:"peer-etcd-server-name"`
+	PeerEtcdUser         []string `yaml:"peer-etcd-user"`
+	PeerEtcdPasswordFile []string `yaml:"peer-etcd-password-file"`
+	// PeerList is all that in one place for each peer; by file only. What the
+	// entries above say of the same peer wins.
 	PeerList []Peer `yaml:"peers"`
 	// LeaseTTL of the mirrors that this region keeps at its peers.
 	LeaseTTL time.Duration `yaml:"lease-ttl"`
@@ -90,8 +99,11 @@ type Peer struct {
 	CA        string   `yaml:"ca"`
 	Cert      string   `yaml:"cert"`
 	Key       string   `yaml:"key"`
-	User      string   `yaml:"user"`
-	// PasswordFile holds the password of User.
+	// ServerName is in the etcd's certificate where its endpoints are not.
+	ServerName string `yaml:"server-name"`
+	User       string `yaml:"user"`
+	// PasswordFile holds the password of User. Without one it is in the environment
+	// variable that PasswordVariable names.
 	PasswordFile string `yaml:"password-file"`
 }
 

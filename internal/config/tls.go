@@ -2,47 +2,75 @@ package config
 
 import (
 	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
-	"os"
+	"log/slog"
 )
 
 // ListenerTLS returns what the listeners present and ask of clients, nil where
-// they speak plain text.
-func (c Registrar) ListenerTLS() (*tls.Config, error) {
+// they speak plain text. Both follow their files: a connection that is made after
+// a change gets the new ones. Files that do not fit while they are being replaced
+// leave the former in use, which log is told.
+func (c Registrar) ListenerTLS(log *slog.Logger) (*tls.Config, error) {
 	if c.TLSCert == "" {
 		return nil, nil
 	}
-	t, err := load("", c.TLSCert, c.TLSKey)
-	if err != nil {
+	own := &reloaded[tls.Certificate]{log: log, load: func(d *digest) (tls.Certificate, error) { return pair(d, c.TLSCert, c.TLSKey) }}
+	if err := own.first(); err != nil {
 		return nil, fmt.Errorf("load listener TLS: %w", err)
+	}
+	t := &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			now := own.get()
+			return &now, nil
+		},
 	}
 	if c.TLSClientCA == "" {
 		return t, nil
 	}
-	if t.ClientCAs, err = pool(c.TLSClientCA); err != nil {
+	trusted := &reloaded[verifier]{log: log, load: func(d *digest) (verifier, error) { return clientVerifier(d, c.TLSClientCA) }}
+	if err := trusted.first(); err != nil {
 		return nil, fmt.Errorf("load --tls-client-ca: %w", err)
 	}
-	t.ClientAuth = tls.RequireAndVerifyClientCert
+	// crypto/tls would verify by one pool for ever: so it asks for any certificate,
+	// and VerifyConnection, on every connection, for one of the authorities of now.
+	t.ClientAuth = tls.RequireAnyClientCert
+	t.VerifyConnection = func(s tls.ConnectionState) error { return trusted.get()(s) }
 	return t, nil
 }
 
-// EtcdTLS returns how the own etcd is reached, nil where nothing was said.
-func (c Registrar) EtcdTLS() (*tls.Config, error) {
+// EtcdTLS returns how the own etcd is reached, nil where nothing was said. The
+// client certificate follows its files, as in ListenerTLS; the authorities are
+// those of the start.
+func (c Registrar) EtcdTLS(log *slog.Logger) (*tls.Config, error) {
 	if c.EtcdCA == "" && c.EtcdCert == "" {
 		return nil, nil
 	}
-	t, err := load(c.EtcdCA, c.EtcdCert, c.EtcdKey)
+	t, err := clientTLS(&digest{}, c.EtcdCA, c.EtcdCert, c.EtcdKey)
 	if err != nil {
 		return nil, fmt.Errorf("load etcd TLS: %w", err)
+	}
+	if c.EtcdCert == "" {
+		return t, nil
+	}
+	own := &reloaded[tls.Certificate]{log: log, load: func(d *digest) (tls.Certificate, error) { return pair(d, c.EtcdCert, c.EtcdKey) }}
+	if err := own.first(); err != nil {
+		return nil, fmt.Errorf("load etcd TLS: %w", err)
+	}
+	t.Certificates = nil
+	t.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		now := own.get()
+		return &now, nil
 	}
 	return t, nil
 }
 
 // EtcdPassword returns the content of EtcdPasswordFile without its line's end.
 func (c Registrar) EtcdPassword() (string, error) {
-	p, err := password(c.EtcdPasswordFile)
+	if c.EtcdPasswordFile == "" {
+		return "", nil
+	}
+	p, err := password(&digest{}, c.EtcdPasswordFile)
 	if err != nil {
 		return "", fmt.Errorf("load --etcd-password-file: %w", err)
 	}
@@ -51,35 +79,6 @@ func (c Registrar) EtcdPassword() (string, error) {
 
 // ClientTLS returns how a registrar is reached by its clients: ca empty means
 // the system's authorities, cert and key are for registrars that ask for them.
-func ClientTLS(ca, cert, key string) (*tls.Config, error) { return load(ca, cert, key) }
-
-func load(ca, cert, key string) (*tls.Config, error) {
-	t := &tls.Config{MinVersion: tls.VersionTLS12}
-	if ca != "" {
-		p, err := pool(ca)
-		if err != nil {
-			return nil, err
-		}
-		t.RootCAs = p
-	}
-	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, err
-		}
-		t.Certificates = []tls.Certificate{pair}
-	}
-	return t, nil
-}
-
-func pool(path string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	p := x509.NewCertPool()
-	if !p.AppendCertsFromPEM(pem) {
-		return nil, errors.New(path + " holds no PEM certificate")
-	}
-	return p, nil
+func ClientTLS(ca, cert, key string) (*tls.Config, error) {
+	return clientTLS(&digest{}, ca, cert, key)
 }

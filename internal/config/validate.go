@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/aether-federation/aether/registry"
-	"github.com/aether-federation/aether/replicator"
 )
 
 // Validate reports everything that is wrong with c, a sentence for each.
@@ -93,19 +92,19 @@ func (c Registrar) validatePeers() error {
 	if err := checkTTL(c.LeaseTTL); err != nil {
 		return err
 	}
-	entries := c.peerEntries()
-	if len(entries) == 0 {
-		return nil
+	return c.ValidatePeers()
+}
+
+// ValidatePeers reports the first thing that is wrong with how the peers are
+// reached. It reads the files that say who one is there.
+func (c Registrar) ValidatePeers() error {
+	peers, err := c.peers()
+	if err != nil {
+		return err
 	}
-	if c.Region == Local {
-		return errors.New("--region is needed with peers: a region named local cannot be told from another's")
-	}
-	if _, err := replicator.ParsePeers(entries, c.Region); err != nil {
-		return flagged("peer-etcd", err)
-	}
-	for _, p := range c.PeerList {
+	for _, p := range peers {
 		if err := p.validate(); err != nil {
-			return fmt.Errorf("peers: region %s: %w", p.Region, err)
+			return fmt.Errorf("peer %s: %w", p.Region, err)
 		}
 	}
 	return nil

@@ -40,3 +40,24 @@ func TestProcessStopsContinuesAndRestarts(t *testing.T) {
 		t.Fatal("the process lost its data in a restart")
 	}
 }
+
+func TestAClusterIsRestoredAndLedByAnother(t *testing.T) {
+	c := etcdtest.StartCluster(t, 3)
+	client, ctx := c.Client(t), t.Context()
+	if _, err := client.Put(ctx, "k", "old"); err != nil {
+		t.Fatal(err)
+	}
+	backup := c.Backup()
+	if _, err := client.Put(ctx, "k", "new"); err != nil {
+		t.Fatal(err)
+	}
+	was := c.Leader()
+	if is := c.MoveLeader(); is == was || c.Leader() != is {
+		t.Errorf("member %d leads after a move from %d to %d", c.Leader(), was, is)
+	}
+	backup.Restore()
+	got, err := client.Get(ctx, "k")
+	if err != nil || len(got.Kvs) != 1 || string(got.Kvs[0].Value) != "old" {
+		t.Errorf("after the restore: %v, %v", got, err)
+	}
+}

@@ -21,6 +21,8 @@ const serverModule = "go.etcd.io/etcd/server/v3"
 type Process struct {
 	tb       testing.TB
 	endpoint string
+	peerURL  string
+	dir      string
 	args     []string
 	cmd      *exec.Cmd
 	log      *os.File
@@ -29,6 +31,12 @@ type Process struct {
 // StartProcess builds the etcd binary, once per version into the user's cache,
 // and starts one member of it. Further flags of etcd may be given.
 func StartProcess(tb testing.TB, flags ...string) *Process {
+	tb.Helper()
+	return StartCluster(tb, 1, flags...).Member(0)
+}
+
+// newProcess makes a process that is not started yet.
+func newProcess(tb testing.TB, name string) *Process {
 	tb.Helper()
 	dir := tb.TempDir()
 	client, peer := "http://"+FreeAddress(tb), "http://"+FreeAddress(tb)
@@ -39,16 +47,16 @@ func StartProcess(tb testing.TB, flags ...string) *Process {
 	p := &Process{
 		tb:       tb,
 		endpoint: client[len("http://"):],
+		peerURL:  peer,
+		dir:      filepath.Join(dir, "data"),
 		log:      log,
-		args: append([]string{
-			"--data-dir", filepath.Join(dir, "data"),
-			"--listen-client-urls", client, "--advertise-client-urls", client,
-			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-			"--initial-cluster", "default=" + peer,
-			"--unsafe-no-fsync", "--log-level", "error",
-		}, flags...),
 	}
-	p.Restart()
+	p.args = []string{
+		"--name", name, "--data-dir", p.dir,
+		"--listen-client-urls", client, "--advertise-client-urls", client,
+		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+		"--unsafe-no-fsync", "--log-level", "error",
+	}
 	tb.Cleanup(func() {
 		p.Kill()
 		_ = log.Close()
@@ -87,6 +95,13 @@ func (p *Process) Kill() {
 // and waits until it serves.
 func (p *Process) Restart() {
 	p.tb.Helper()
+	p.start()
+	p.wait()
+}
+
+// start kills the process if it runs and starts it.
+func (p *Process) start() {
+	p.tb.Helper()
 	p.Kill()
 	cmd := exec.Command(Binary(p.tb), p.args...)
 	cmd.Stdout, cmd.Stderr = p.log, p.log
@@ -94,6 +109,11 @@ func (p *Process) Restart() {
 		p.tb.Fatalf("start etcd: %v", err)
 	}
 	p.cmd = cmd
+}
+
+// wait waits until the process answers a linearizable read.
+func (p *Process) wait() {
+	p.tb.Helper()
 	client := NewClient(p.tb, p.endpoint)
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)

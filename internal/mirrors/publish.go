@@ -13,6 +13,7 @@ import (
 
 	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
 	"github.com/aether-federation/aether/internal/election"
+	"github.com/aether-federation/aether/registry/etcd"
 	"github.com/aether-federation/aether/registry/keyspace"
 	"github.com/aether-federation/aether/replicator"
 )
@@ -94,7 +95,7 @@ func (m *Mirrors) publication(peer string) publication {
 func (m *Mirrors) message(s replicator.PeerStatus) *registryv1.Peer {
 	p := &registryv1.Peer{
 		Region: s.Region, Leader: m.name, State: string(s.State), Lag: durationpb.New(s.Lag),
-		Pending: uint32(s.Pending), Leases: uint32(s.Leases), Keys: uint32(s.Keys), LastError: s.LastError,
+		Pending: uint32(s.Pending), Leases: uint32(s.Leases), Keys: uint32(s.Keys), LastError: s.LastError, Warnings: s.Warnings,
 	}
 	if s.Checkpoint > 0 {
 		p.Checkpoint = strconv.FormatInt(s.Checkpoint, 10)
@@ -157,9 +158,15 @@ func (m *Mirrors) peer(ctx context.Context, region string) *registryv1.Peer {
 	if m.leads(region) {
 		return m.publication(region).at(time.Now())
 	}
-	nobody := &registryv1.Peer{Region: region, State: string(replicator.StateStandby)}
-	prefix := keyspace.MirrorElectionPrefix(m.cfg.Origin.Region, region)
-	value, elected, err := election.Leader(ctx, m.cfg.Source.Client(), prefix)
+	return Published(ctx, m.cfg.Source.Client(), m.cfg.Origin.Region, region)
+}
+
+// Published returns how the mirror of a region to a peer is, as its leader last
+// told in the region's own etcd. A mirror that nobody leads, or of which nothing
+// can be learned, is standby without a leader; the last error says why.
+func Published(ctx context.Context, own *etcd.Client, region, peer string) *registryv1.Peer {
+	nobody := &registryv1.Peer{Region: peer, State: string(replicator.StateStandby)}
+	value, elected, err := election.Leader(ctx, own, keyspace.MirrorElectionPrefix(region, peer))
 	switch {
 	case err != nil:
 		nobody.LastError = err.Error()

@@ -33,7 +33,7 @@ func (f file) generated() bool { return ast.IsGenerated(f.ast) }
 
 // testing reports whether f exists for tests alone.
 func (f file) testing() bool {
-	return f.isTest() || within(f.dir(), "test", "bench", "internal/etcdtest", "internal/wantest", "registry/registrytest")
+	return f.isTest() || within(f.dir(), "test", "bench", "internal/etcdtest", "internal/certtest", "internal/wantest", "registry/registrytest")
 }
 
 // within reports whether dir is one of trees or below it.

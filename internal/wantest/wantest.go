@@ -31,12 +31,24 @@ func New(tb testing.TB, upstream string, rtt time.Duration) *Link {
 	}
 	tb.Cleanup(l.proxy.Stop)
 	if rtt > 0 {
-		// Half of it each way.
-		for _, stream := range []string{"upstream", "downstream"} {
-			l.add("latency", stream, fmt.Sprintf(`"latency":%d`, rtt.Milliseconds()/2))
-		}
+		l.Delay(rtt)
 	}
 	return l
+}
+
+// Delay adds a round trip of rtt to a link that has none, until Prompt.
+func (l *Link) Delay(rtt time.Duration) {
+	l.tb.Helper()
+	// Half of it each way.
+	for _, stream := range []string{"upstream", "downstream"} {
+		l.add("latency", stream, fmt.Sprintf(`"latency":%d`, rtt.Milliseconds()/2))
+	}
+}
+
+// Prompt ends Delay.
+func (l *Link) Prompt() {
+	l.tb.Helper()
+	l.remove("latency")
 }
 
 // Address is where the link listens, as host:port.
@@ -54,11 +66,7 @@ func (l *Link) Cut() {
 // that lost what was under way.
 func (l *Link) Heal() {
 	l.tb.Helper()
-	for _, stream := range []string{"upstream", "downstream"} {
-		if err := l.proxy.Toxics.RemoveToxic(context.Background(), "timeout-"+stream); err != nil {
-			l.tb.Fatalf("heal link: %v", err)
-		}
-	}
+	l.remove("timeout")
 }
 
 // Reset closes every connection and goes on listening.
@@ -86,5 +94,14 @@ func (l *Link) add(kind, stream, attributes string) {
 	toxic := fmt.Sprintf(`{"name":%q,"type":%q,"stream":%q,"attributes":{%s}}`, kind+"-"+stream, kind, stream, attributes)
 	if _, err := l.proxy.Toxics.AddToxicJson(strings.NewReader(toxic)); err != nil {
 		l.tb.Fatalf("add %s to link: %v", kind, err)
+	}
+}
+
+func (l *Link) remove(kind string) {
+	l.tb.Helper()
+	for _, stream := range []string{"upstream", "downstream"} {
+		if err := l.proxy.Toxics.RemoveToxic(context.Background(), kind+"-"+stream); err != nil {
+			l.tb.Fatalf("remove %s from link: %v", kind, err)
+		}
 	}
 }

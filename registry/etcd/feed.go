@@ -206,6 +206,9 @@ func (d decoder) change(ev *clientv3.Event, wants func(service string) bool) (En
 // mirror decodes an event in the range of the mirrors.
 func (d decoder) mirror(ev *clientv3.Event) (MirrorChange, bool) {
 	origin, leaf, ok := keyspace.ParseMirror(string(ev.Kv.Key))
+	if keyspace.IsProbe(string(ev.Kv.Key)) {
+		return MirrorChange{}, false
+	}
 	if !ok {
 		d.unparsable(string(ev.Kv.Key), registry.Invalidf("key", "is none of a mirror's keys"))
 		return MirrorChange{}, false

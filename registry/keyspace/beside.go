@@ -112,3 +112,17 @@ func RangeEnd(prefix string) string { return strings.TrimSuffix(prefix, "/") + "
 // AcceptKey is, in the origin's own etcd, where an operator accepts that the held
 // mirror of region at peer is rebuilt.
 func AcceptKey(region, peer string) string { return Root + "accept/" + region + "/" + peer }
+
+// ProbeKey is where an origin tries what it may write on a peer. Whoever reads a
+// mirror's keys passes over it.
+func ProbeKey(origin, id string) string { return MirrorPrefix(origin) + probes + id }
+
+// probes holds an origin's probes.
+const probes = "probe/"
+
+// IsProbe reports whether key is one that ProbeKey wrote.
+func IsProbe(key string) bool {
+	rest, ok := strings.CutPrefix(key, MirrorsPrefix)
+	_, rest, _ = strings.Cut(rest, "/")
+	return ok && strings.HasPrefix(rest, probes)
+}

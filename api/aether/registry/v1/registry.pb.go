@@ -1736,7 +1736,9 @@ type Peer struct {
 	// How long the state has lasted.
 	Since *durationpb.Duration `protobuf:"bytes,9,opt,name=since,proto3" json:"since,omitempty"`
 	// Origin revision up to which everything is acknowledged by the peer.
-	Checkpoint    string `protobuf:"bytes,10,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	Checkpoint string `protobuf:"bytes,10,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	// What does not keep the mirror from working and yet should be seen to.
+	Warnings      []string `protobuf:"bytes,11,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1839,6 +1841,13 @@ func (x *Peer) GetCheckpoint() string {
 		return x.Checkpoint
 	}
 	return ""
+}
+
+func (x *Peer) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
 }
 
 type ListPeersResponse struct {
@@ -1996,7 +2005,7 @@ const file_aether_registry_v1_registry_proto_rawDesc = "" +
 	"\x06reason\x18\x06 \x01(\tR\x06reason\"K\n" +
 	"\x13ListRegionsResponse\x124\n" +
 	"\aregions\x18\x01 \x03(\v2\x1a.aether.registry.v1.RegionR\aregions\"\x12\n" +
-	"\x10ListPeersRequest\"\xaf\x02\n" +
+	"\x10ListPeersRequest\"\xcb\x02\n" +
 	"\x04Peer\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x14\n" +
@@ -2011,7 +2020,8 @@ const file_aether_registry_v1_registry_proto_rawDesc = "" +
 	"\n" +
 	"checkpoint\x18\n" +
 	" \x01(\tR\n" +
-	"checkpoint\"C\n" +
+	"checkpoint\x12\x1a\n" +
+	"\bwarnings\x18\v \x03(\tR\bwarnings\"C\n" +
 	"\x11ListPeersResponse\x12.\n" +
 	"\x05peers\x18\x01 \x03(\v2\x18.aether.registry.v1.PeerR\x05peers*_\n" +
 	"\x06Health\x12\x16\n" +
