@@ -98,7 +98,9 @@ type Endpoint struct {
 	Health Health
 	Zone   string
 	// Node claims the endpoint: while present, no other node may register the
-	// same key. Empty: nobody does.
+	// same key. It is present while it reports to a registrar; once it is absent
+	// for longer than a grace, the endpoint is removed. Empty: nobody claims it,
+	// and it stays until it is unregistered.
 	Node string
 	// Network names the address space in which IP means this endpoint. Empty:
 	// one flat network.

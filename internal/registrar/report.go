@@ -69,7 +69,8 @@ func (r report) difference(held map[registry.Key]*registry.Endpoint, all bool) (
 }
 
 // report takes a node's report. The node is present from then on even if the
-// report is refused because it is empty.
+// report is refused because it is empty, or because what the node has is not known
+// at the moment.
 func (s *service) report(ctx context.Context, req *registryv1.ReportRequest) (*registryv1.ReportResponse, error) {
 	r, err := reportOf(s.own, req)
 	if err != nil {
@@ -85,10 +86,7 @@ func (s *service) report(ctx context.Context, req *registryv1.ReportRequest) (*r
 }
 
 func (s *service) reconcile(ctx context.Context, r report) (*registryv1.ReportResponse, error) {
-	held, present, err := s.census.holdings(r.node)
-	if err != nil {
-		return nil, err
-	}
+	held, present, unknown := s.census.holdings(r.node)
 	answer := &registryv1.ReportResponse{}
 	if s.presence != nil {
 		answer.PresenceTtl = durationpb.New(s.presence.TTL())
@@ -98,6 +96,9 @@ func (s *service) reconcile(ctx context.Context, r report) (*registryv1.ReportRe
 	}
 	if r.presenceOnly {
 		return answer, nil
+	}
+	if unknown != nil {
+		return nil, unknown
 	}
 	if len(r.endpoints) == 0 && !r.empty && len(held) > 0 {
 		return nil, registry.Invalidf("endpoints", "the report is empty, but node %q has %d endpoints: if they are gone, say so with empty; if it is not known, report presence only", r.node, len(held))
