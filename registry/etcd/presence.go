@@ -74,6 +74,8 @@ type Presence struct {
 	until   time.Time
 	seats   map[string]*seat
 	waiting []*touch
+	// ended: nobody answers any more.
+	ended bool
 }
 
 // seat is one node that this registrar hears from.
@@ -112,9 +114,12 @@ func (p *Presence) TTL() time.Duration { return p.c.TTL }
 // Name is the registrar's.
 func (p *Presence) Name() string { return p.c.Name }
 
+// errEnded: the process is about to end.
+var errEnded = registry.Errorf(registry.Unavailable, "the registrar is stopping: report to another, or again")
+
 // Touch takes a sign of life of nodes and returns once each is present by what
-// etcd holds. It is Unavailable while etcd does not answer. A node that is
-// present already costs no request. It needs Run.
+// etcd holds. It is Unavailable while etcd does not answer, and once Run has
+// returned; before Run it waits. A node that is present already costs no request.
 func (p *Presence) Touch(ctx context.Context, nodes ...string) error {
 	t := &touch{ctx: ctx, done: make(chan error, 1)}
 	p.mu.Lock()
@@ -131,11 +136,14 @@ func (p *Presence) Touch(ctx context.Context, nodes ...string) error {
 		}
 	}
 	full := len(p.waiting) >= maxTouching
-	if len(t.nodes) > 0 && !full {
+	ended := p.ended
+	if len(t.nodes) > 0 && !full && !ended {
 		p.waiting = append(p.waiting, t)
 	}
 	p.mu.Unlock()
 	switch {
+	case ended:
+		return errEnded
 	case len(t.nodes) == 0:
 		return nil
 	case full:
@@ -154,8 +162,9 @@ func (p *Presence) Touch(ctx context.Context, nodes ...string) error {
 }
 
 // Run keeps the lease alive and the keys on it until ctx ends; it returns nil
-// then. It goes on through faults of etcd.
+// then. It goes on through faults of etcd. It may be called once.
 func (p *Presence) Run(ctx context.Context) error {
+	defer p.end()
 	tick := time.NewTicker(p.c.TTL / renewals)
 	defer tick.Stop()
 	failing := false
@@ -179,6 +188,17 @@ func (p *Presence) Run(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// end answers whoever waits.
+func (p *Presence) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended = true
+	for _, t := range p.waiting {
+		t.done <- errEnded
+	}
+	p.waiting = nil
 }
 
 func (p *Presence) say(err error) {

@@ -83,7 +83,7 @@ func awaitPresent(t *testing.T, client *clientv3.Client, want ...string) {
 // present writes nothing.
 func TestTouch(t *testing.T) {
 	client := etcdtest.Start(t).Client(t)
-	p, _ := keep(t, client, "r1", 2*time.Second)
+	p, stop := keep(t, client, "r1", 2*time.Second)
 	touch(t, p, "n1", "n2")
 	if got := presentNodes(t, client); !slices.Equal(got, []string{"@r1", "n1", "n2"}) {
 		t.Fatalf("present are %v", got)
@@ -97,6 +97,10 @@ func TestTouch(t *testing.T) {
 		t.Errorf("a touch of a present node wrote: %v", err)
 	}
 	awaitPresent(t, client, "@r1")
+	stop()
+	if err := p.Touch(t.Context(), "n1"); registry.KindOf(err) != registry.Unavailable {
+		t.Errorf("touch after the end: %v", err)
+	}
 }
 
 // A node that moves to another registrar stays present, whoever forgets it first
