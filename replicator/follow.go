@@ -13,10 +13,6 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// askProgress is how often the origin is asked how far the watch is: on an idle
-// prefix nothing else moves the checkpoint past a compaction.
-const askProgress = 5 * time.Second
-
 // ownStream gives a watch a gRPC stream of its own: watches of one client share
 // one otherwise, and are told their progress only when all of them have caught up.
 // The stream is this session's alone: a watch of an earlier one may have been left
@@ -25,77 +21,11 @@ func (s *session) ownStream(ctx context.Context, name string) context.Context {
 	return metadata.AppendToOutgoingContext(clientv3.WithRequireLeader(ctx), "aether-watch", name+"-"+s.peer.Region+"-"+s.streams)
 }
 
-// follow watches the origin and pushes each change into the queue: those after a
-// revision or, when that is 0, after now. opened is closed once the queue's
-// position is where the watch begins. It always reads on: the client's own buffer
-// has no bound.
-func (s *session) follow(ctx context.Context, after int64, opened chan<- struct{}) error {
-	ctx = s.ownStream(ctx, "origin")
-	options := []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithProgressNotify(), clientv3.WithCreatedNotify()}
-	if after > 0 {
-		s.queue.advance(after)
-		options = append(options, clientv3.WithRev(after+1))
-	}
-	watch := s.source.Watch(ctx, s.prefix, options...)
-	ticker := time.NewTicker(askProgress)
-	defer ticker.Stop()
-	for {
-		select {
-		case resp, ok := <-watch:
-			if !ok {
-				return watchEnded(ctx, "own etcd")
-			}
-			if err := resp.Err(); err != nil {
-				return fmt.Errorf("watch own etcd: %w", err)
-			}
-			if resp.Created {
-				s.begin(resp, after, opened)
-				continue
-			}
-			s.apply(resp)
-		case <-ticker.C:
-			s.requestProgress(ctx)
-		}
-	}
-}
-
-// begin enters where a watch begins. One without a start begins behind the
-// revision in its first answer, so that no compaction can come between the two.
-func (s *session) begin(created clientv3.WatchResponse, after int64, opened chan<- struct{}) {
-	if after == 0 {
-		s.queue.advance(created.Header.Revision)
-	}
-	close(opened)
-}
-
 func watchEnded(ctx context.Context, of string) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	return fmt.Errorf("watch of %s ended", of)
-}
-
-// requestProgress asks for a progress notification on follow's stream; that it
-// can't be asked for now is told by the watch itself.
-func (s *session) requestProgress(ctx context.Context) {
-	if err := s.source.RequestProgress(ctx); err != nil && ctx.Err() == nil {
-		s.log.Debug("request progress of watch", "error", err)
-	}
-}
-
-func (s *session) apply(resp clientv3.WatchResponse) {
-	// The header's revision is the store's head, which in a catch-up is ahead of
-	// what was delivered.
-	position := int64(0)
-	if resp.IsProgressNotify() {
-		position = resp.Header.Revision
-	}
-	for _, event := range resp.Events {
-		position = max(position, event.Kv.ModRevision)
-		s.applyEvent(event)
-	}
-	s.queue.advance(position)
-	raise(&s.seenOwn, position)
 }
 
 func (s *session) applyEvent(event *clientv3.Event) {
@@ -108,41 +38,12 @@ func (s *session) applyEvent(event *clientv3.Event) {
 	if event.IsCreate() {
 		s.count(key, rev, +1)
 	}
-	s.lastPut.Store(&key)
 	s.queue.push(key, op{kind: opPut, value: event.Kv.Value, rev: rev}, rev)
 }
 
 func (s *session) count(key string, rev int64, more int) {
 	if span, split := s.table.count(s.relative(key), rev, more); split {
 		s.tasks.add(span)
-	}
-}
-
-// reach waits until every origin change up to rev was pushed and, if settled,
-// acknowledged by the peer.
-func (s *session) reach(ctx context.Context, rev int64, settled bool) error {
-	// Progress is asked for until it comes: an idle watch says nothing by itself.
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
-	watching := s.ownStream(ctx, "origin")
-	if s.queue.depth().position < rev {
-		s.requestProgress(watching)
-	}
-	for {
-		changed := s.queue.changes()
-		d := s.queue.depth()
-		if d.position >= rev && (!settled || d.checkpoint >= rev) {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ticker.C:
-			if d.position < rev {
-				s.requestProgress(watching)
-			}
-		case <-ctx.Done():
-			return ctx.Err()
-		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package replicator
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -48,6 +49,8 @@ type rig struct {
 	origin, peer *etcdtest.Server
 	from, to     *clientv3.Client
 	prefix       string
+	// via, if set, is how the replicator reaches the origin.
+	via *clientv3.Client
 	// endpoint is the peer's address as the replicator sees it.
 	endpoint       string
 	ttl            int64
@@ -84,7 +87,7 @@ func (r *rig) start(peers ...Peer) *running {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	rep := &Replicator{
-		Source: source{r.from, r.prefix}, Peers: peers, LeaseTTLSeconds: r.ttl, Holder: r.t.Name(),
+		Source: source{cmp.Or(r.via, r.from), r.prefix}, Peers: peers, LeaseTTLSeconds: r.ttl, Holder: r.t.Name(),
 		intercept: r.intercept,
 		Log:       slog.New(slog.NewTextHandler(testLog{r.t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}

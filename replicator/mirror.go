@@ -53,6 +53,8 @@ type mirror struct {
 	restored string
 	// interrupted: a session came before.
 	interrupted bool
+	// last is the last change of the origin that a session has seen.
+	last *clientv3.Event
 	// repair: an operator wants the mirror rebuilt.
 	repair bool
 }
@@ -263,8 +265,14 @@ func (m *mirror) identifyBoth(ctx context.Context) error {
 		m.log.Warn("peer's etcd was set back", "error", err)
 		m.restored = reasonPeerRestored
 	}
+	if own.id != m.own.id {
+		m.last = nil // another store has another history
+	}
 	m.own, m.theirs = own, theirs
-	return m.refuseStore(ctx)
+	if err := m.refuseStore(ctx); err != nil {
+		return err
+	}
+	return m.checkHistory(ctx)
 }
 
 // refuseStore refuses a peer whose etcd is the own one or another peer's.

@@ -53,8 +53,8 @@ func (s *session) recordNow(ctx context.Context) error {
 // record writes the checkpoint as it is now, if it has moved.
 func (s *session) record(ctx context.Context) error {
 	candidate := ""
-	if key := s.lastPut.Load(); key != nil {
-		candidate = *key
+	if last := s.last.Load(); last != nil {
+		candidate = string(last.Kv.Key)
 	}
 	checkpoint := s.queue.depth().checkpoint
 	if checkpoint <= s.rec.recorded() {

@@ -32,8 +32,11 @@ type session struct {
 	poison    *poison
 	// full: the peer has no space, so deletes go and puts wait.
 	full atomic.Bool
-	// lastPut is the key of the last put event seen, a witness for a checkpoint.
-	lastPut atomic.Pointer[string]
+	// last is the last change seen: a witness for a checkpoint, and for the next
+	// session.
+	last atomic.Pointer[clientv3.Event]
+	// asked has somebody ask the origin how far the watch is.
+	asked chan struct{}
 	// valueSize is the average size of the values read, for the size of pages.
 	valueSize atomic.Int64
 	fills     atomic.Int64
@@ -57,6 +60,7 @@ func newSession(m *mirror, f found, held fence) *session {
 		mirror: m, found: f, fence: held, table: table,
 		queue:     newQueue(),
 		tasks:     newTasks(),
+		asked:     make(chan struct{}, 1),
 		liveLease: f.liveLease,
 		poison:    newPoison(),
 		streams:   hex.EncodeToString(newToken()),
@@ -112,6 +116,10 @@ func (s *session) announce(ctx context.Context, p plan, dead map[clientv3.LeaseI
 func (s *session) remember() {
 	s.mirror.own.revision = max(s.own.revision, s.seenOwn.Load())
 	s.mirror.theirs.revision = max(s.theirs.revision, s.seenTheirs.Load())
+	last := s.last.Load()
+	if last != nil || s.rebuilt.Load() {
+		s.mirror.last = last // what was seen before a rebuild may be another history's
+	}
 	if s.rebuilt.Load() {
 		s.restored, s.mirror.repair = "", false
 	}

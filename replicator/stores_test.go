@@ -104,3 +104,51 @@ func TestAnEmptiedOriginIsHeldUntilAccepted(t *testing.T) {
 	r.waitState(second, StateLive)
 	r.waitMirrored()
 }
+
+// An origin that is restored from a backup and overtaken by new writes before
+// anybody looks: no number gives it away, and the mirror is made equal all the
+// same.
+func TestARestoredOriginThatIsAheadAgain(t *testing.T) {
+	noLeaks(t)
+	r := newRig(t)
+	r.ttl = 30
+	r.put(0, 500, "v")
+	backup := etcdtest.Backup(t, r.origin)
+	link := wantest.New(t, r.origin.Endpoint(), 0)
+	r.via = etcdtest.NewClient(t, link.Address())
+	rep := r.start()
+	r.put(0, 100, "lost")
+	r.put(500, 520, "lost")
+	r.waitMirrored()
+	r.waitState(rep, StateLive)
+	r.remove(300, 310) // above the checkpoint that is recorded
+	r.waitMirrored()
+	link.Down()
+	backup.Restore(r.origin)
+	r.put(100, 200, "w")
+	r.put(520, 540, "w")
+	r.put(100, 200, "x")
+	link.Up()
+	r.waitMirrored()
+	r.waitState(rep, StateLive)
+}
+
+// An election at the origin by itself costs the mirror nothing.
+func TestARestartedOriginCostsNoWrites(t *testing.T) {
+	noLeaks(t)
+	r := newRig(t)
+	r.ttl = 30
+	r.put(0, 500, "v")
+	rep := r.start()
+	r.waitMirrored()
+	r.waitState(rep, StateLive)
+	r.put(0, 10, "w")
+	r.waitMirrored()
+	watched := r.recordChanges()
+	r.origin.Restart()
+	r.put(10, 20, "w")
+	r.waitMirrored()
+	if puts, deletes := watched.stop(); puts != 10 || deletes != 0 {
+		t.Errorf("%d puts and %d deletes, want 10 and 0", puts, deletes)
+	}
+}
