@@ -17,6 +17,10 @@ func registrarFlags(f *pflag.FlagSet, c *config.Registrar) {
 	peerFlags(f, c)
 	f.DurationVar(&c.LeaseTTL, "lease-ttl", c.LeaseTTL, "how long peers serve this region once it is gone")
 
+	f.DurationVar(&c.PresenceTTL, "presence-ttl", c.PresenceTTL, "how long a node is present after it reported")
+	f.DurationVar(&c.SweepGrace, "sweep-grace", c.SweepGrace, "how long a node must be absent before its endpoints are removed, and a cluster before it is served as unhealthy")
+	f.Float64Var(&c.SweepMaxShare, "sweep-max-share", c.SweepMaxShare, "share of the cluster's endpoints that may be removed within one grace, up to 1")
+
 	f.StringVar(&c.GRPCAddress, "grpc-address", c.GRPCAddress, "where to serve gRPC")
 	f.StringVar(&c.HTTPAddress, "http-address", c.HTTPAddress, "where to serve HTTP")
 	f.StringVar(&c.TLSCert, "tls-cert", c.TLSCert, "certificate of both listeners, PEM")

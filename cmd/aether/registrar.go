@@ -17,6 +17,7 @@ import (
 	"github.com/aether-federation/aether/internal/mirrors"
 	"github.com/aether-federation/aether/internal/registrar"
 	"github.com/aether-federation/aether/internal/registrar/etcdfeed"
+	"github.com/aether-federation/aether/internal/registrar/sweep"
 	"github.com/aether-federation/aether/registry"
 	"github.com/aether-federation/aether/registry/etcd"
 )
@@ -106,15 +107,19 @@ func awaitEtcd(ctx context.Context, c config.Registrar, log *slog.Logger, w regi
 
 // process is what runs in one registrar process.
 type process struct {
-	server  *registrar.Server
-	mirrors *mirrors.Mirrors
-	store   *ownEtcd
+	server   *registrar.Server
+	mirrors  *mirrors.Mirrors
+	presence *etcd.Presence
+	sweeper  *sweep.Sweeper
+	store    *ownEtcd
 }
 
 func (p process) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return p.server.Run(ctx) })
 	g.Go(func() error { return p.mirrors.Run(ctx) })
+	g.Go(func() error { return p.presence.Run(ctx) })
+	g.Go(func() error { return p.sweeper.Run(ctx) })
 	g.Go(func() error {
 		select {
 		case err := <-p.store.failed():
@@ -133,7 +138,10 @@ func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l *listeners) (pro
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	metrics := registrar.NewMetrics(reg)
 	origin := registry.Origin{Region: c.Region, Cluster: c.ClusterName}
-	store, err := etcd.New(etcd.Config{Client: own.client, Origin: origin, Log: log})
+	census := registrar.NewCensus(registrar.CensusConfig{Origin: origin, Grace: c.SweepGrace, Log: log})
+	store, err := etcd.New(etcd.Config{
+		Client: own.client, Origin: origin, Log: log, Present: census.Present, Known: census.Known,
+	})
 	if err != nil {
 		return process{}, err
 	}
@@ -151,16 +159,21 @@ func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l *listeners) (pro
 	if err != nil {
 		return process{}, err
 	}
+	presence, sweeper, err := ghosts(c, log, own, store, census, reg)
+	if err != nil {
+		return process{}, err
+	}
 	policy, err := c.Access()
 	if err != nil {
 		return process{}, err
 	}
 	server, err := registrar.New(registrar.Config{
 		Origin: origin, Store: store, Feed: etcdfeed.New(f), Peers: m,
+		Census: census, Presence: presence, Sweeper: sweeper,
 		GRPC: l.grpc, HTTP: l.http, TLS: l.grpcTLS, HTTPTLS: l.httpTLS, Access: policy, Limits: c.Limits(),
 		LastResort: c.Lapsed == config.LapsedLastResort, Log: log, Metrics: metrics, Gatherer: reg,
 	})
-	return process{server: server, mirrors: m, store: own}, err
+	return process{server: server, mirrors: m, presence: presence, sweeper: sweeper, store: own}, err
 }
 
 // listeners are where the process is reached. That of gRPC is not open before

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
+	sweeping "github.com/aether-federation/aether/internal/registrar/sweep"
+	"github.com/aether-federation/aether/registry"
 	"github.com/aether-federation/aether/registry/remote"
 )
 
@@ -37,6 +39,13 @@ func (a *app) status(ctx context.Context) error {
 			return err
 		}
 		troubles := findTroubles(regions, peers)
+		sweep, err := r.Sweep(ctx)
+		if err != nil && registry.KindOf(err) != registry.NotFound {
+			return err
+		}
+		if sweep.GetState() == sweeping.StateHeld {
+			troubles = append(troubles, sentence("the sweep of the registrar's cluster is held", sweep.GetReason()))
+		}
 		if err := a.printStatus(regions, peers, troubles); err != nil {
 			return err
 		}

@@ -20,6 +20,9 @@ const Local = "local"
 // Defaults of what is not given.
 const (
 	DefaultLeaseTTL              = 30 * time.Second
+	DefaultPresenceTTL           = 30 * time.Second
+	DefaultSweepGrace            = 5 * time.Minute
+	DefaultSweepMaxShare         = 0.3
 	DefaultGRPCAddress           = "127.0.0.1:8443"
 	DefaultHTTPAddress           = "127.0.0.1:8080"
 	DefaultDataDir               = "aether-data"
@@ -37,6 +40,9 @@ const (
 	// LapsedWithdraw and LapsedLastResort are what --lapsed takes.
 	LapsedWithdraw   = "withdraw"
 	LapsedLastResort = "last-resort"
+
+	minPresenceTTL = 2 * time.Second
+	minSweepGrace  = time.Second
 
 	minLeaseTTL = 3 * time.Second
 	maxLeaseTTL = time.Hour
@@ -77,6 +83,13 @@ type Registrar struct {
 	PeerList []Peer `yaml:"peers"`
 	// LeaseTTL of the mirrors that this region keeps at its peers.
 	LeaseTTL time.Duration `yaml:"lease-ttl"`
+
+	// PresenceTTL is how long a node is present after a report.
+	PresenceTTL time.Duration `yaml:"presence-ttl"`
+	// SweepGrace is how long a node must be absent before its endpoints go.
+	SweepGrace time.Duration `yaml:"sweep-grace"`
+	// SweepMaxShare of the cluster's endpoints may go within one grace.
+	SweepMaxShare float64 `yaml:"sweep-max-share"`
 
 	GRPCAddress string `yaml:"grpc-address"`
 	HTTPAddress string `yaml:"http-address"`
@@ -127,6 +140,9 @@ func Default() Registrar {
 		DataDir:               DefaultDataDir,
 		EmbeddedEtcdClientURL: DefaultEmbeddedEtcdClientURL,
 		LeaseTTL:              DefaultLeaseTTL,
+		PresenceTTL:           DefaultPresenceTTL,
+		SweepGrace:            DefaultSweepGrace,
+		SweepMaxShare:         DefaultSweepMaxShare,
 		GRPCAddress:           DefaultGRPCAddress,
 		HTTPAddress:           DefaultHTTPAddress,
 		ClientRate:            DefaultClientRate,

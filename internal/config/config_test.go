@@ -115,6 +115,10 @@ func TestValidate(t *testing.T) {
 		{"no burst", func(c *config.Registrar) { c.ClientBurst = 0 }, "--client-burst"},
 		{"a negative limit", func(c *config.Registrar) { c.ClientStreams = -1 }, "--client-streams"},
 		{"lapsed", func(c *config.Registrar) { c.Lapsed = "keep" }, "--lapsed"},
+		{"presence with a fraction", func(c *config.Registrar) { c.PresenceTTL = 2500 * time.Millisecond }, "--presence-ttl"},
+		{"no grace", func(c *config.Registrar) { c.SweepGrace = 0 }, "--sweep-grace"},
+		{"no share", func(c *config.Registrar) { c.SweepMaxShare = 0 }, "--sweep-max-share"},
+		{"more than everything", func(c *config.Registrar) { c.SweepMaxShare = 1.5 }, "--sweep-max-share"},
 		{"level", func(c *config.Registrar) { c.LogLevel = "loud" }, "--log-level"},
 		{"format", func(c *config.Registrar) { c.LogFormat = "xml" }, "--log-format"},
 	}

@@ -41,6 +41,13 @@ type Config struct {
 	Feed   Feed
 	// Peers tells of outgoing mirrors; nil: there are none.
 	Peers Peers
+	// Census of the own region, which the feed passes through; nil: one of its
+	// own, with the defaults.
+	Census *Census
+	// Presence of the nodes that report and register here; nil: it is not kept.
+	Presence Presence
+	// Sweeper tells what would be swept; nil: nothing is.
+	Sweeper Sweeper
 	// GRPC and HTTP are the listeners to serve on. The server closes them.
 	GRPC, HTTP net.Listener
 	// TLS for both listeners; nil: plain text.
@@ -107,6 +114,9 @@ func (c Config) withDefaults() Config {
 		c.HTTPTLS = c.TLS
 	}
 	c.BlindAfter = orDefault(c.BlindAfter, DefaultBlindAfter)
+	if c.Census == nil {
+		c.Census = NewCensus(CensusConfig{Origin: c.Origin, BlindAfter: c.BlindAfter, Log: c.Log})
+	}
 	c.WatchBuffer = orDefault(c.WatchBuffer, DefaultWatchBuffer)
 	c.WriteTimeout = orDefault(c.WriteTimeout, DefaultWriteTimeout)
 	c.StopTimeout = orDefault(c.StopTimeout, DefaultStopTimeout)

@@ -41,7 +41,7 @@ func (c *crowd) Accept() (net.Conn, error) {
 			return conn, nil // of a kind that has no host
 		}
 		if c.add(host) {
-			return &counted{Conn: conn, done: sync.OnceFunc(func() { c.remove(host) })}, nil
+			return &countedConn{Conn: conn, done: sync.OnceFunc(func() { c.remove(host) })}, nil
 		}
 		c.refused.Inc()
 		c.log.Debug("connection refused", "host", host, "limit", c.most)
@@ -67,14 +67,14 @@ func (c *crowd) remove(host string) {
 	}
 }
 
-// counted is a connection that counts until it is closed.
-type counted struct {
+// countedConn is a connection that counts until it is closed.
+type countedConn struct {
 	net.Conn
 	done func()
 }
 
 // Close implements net.Conn.
-func (c *counted) Close() error {
+func (c *countedConn) Close() error {
 	c.done()
 	return c.Conn.Close()
 }

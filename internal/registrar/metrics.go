@@ -22,6 +22,7 @@ type Metrics struct {
 	denied      prometheus.Counter
 	limited     *prometheus.CounterVec
 	view        *viewCollector
+	census      *censusCollector
 }
 
 // NewMetrics registers a registrar's metrics. It panics if they are registered
@@ -49,8 +50,9 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		denied:      counter("aether_registrar_denied_total", "Calls of clients that may not make them."),
 		limited:     counters("aether_registrar_limited_total", "Refused because a client has more than its share, by what: calls, streams or connections.", "what"),
 		view:        newViewCollector(),
+		census:      newCensusCollector(),
 	}
-	r.MustRegister(m.writes, m.writeTime, m.withdrawals, m.withdrawn, m.shown, m.resyncs, m.readErrors, m.cutOff, m.unparsable, m.denied, m.limited, m.view)
+	r.MustRegister(m.writes, m.writeTime, m.withdrawals, m.withdrawn, m.shown, m.resyncs, m.readErrors, m.cutOff, m.unparsable, m.denied, m.limited, m.view, m.census)
 	return m
 }
 

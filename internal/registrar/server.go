@@ -41,10 +41,13 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
+	cfg.Feed = counted{cfg.Feed, cfg.Census}
 	s := &Server{cfg: cfg, view: newView(cfg), health: health.NewServer()}
 	cfg.Metrics.view.watch(s.view)
+	cfg.Metrics.census.watch(cfg.Census)
 	s.service = &service{
-		view: s.view, store: cfg.Store, peers: cfg.Peers, metrics: cfg.Metrics,
+		own: cfg.Origin, view: s.view, census: cfg.Census, store: cfg.Store,
+		presence: cfg.Presence, sweeper: cfg.Sweeper, peers: cfg.Peers, metrics: cfg.Metrics,
 		writeTimeout: cfg.WriteTimeout, guard: newGuard(cfg),
 	}
 	s.service.stopContext, s.service.stop = context.WithCancel(context.Background())

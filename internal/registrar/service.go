@@ -3,6 +3,7 @@ package registrar
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,8 +15,12 @@ import (
 // service is what both gRPC and HTTP offer: reads from the view, writes to the
 // store.
 type service struct {
+	own          registry.Origin
 	view         *View
+	census       *Census
 	store        Store
+	presence     Presence
+	sweeper      Sweeper
 	peers        Peers
 	metrics      *Metrics
 	guard        *guard
@@ -43,7 +48,11 @@ func (s *service) register(ctx context.Context, endpoints []registry.Endpoint) (
 	ctx, cancel := context.WithTimeout(ctx, s.writeTimeout)
 	defer cancel()
 	start := time.Now()
-	rev, err := s.store.Register(ctx, endpoints)
+	var rev registry.Revision
+	err := s.vouch(ctx, endpoints)
+	if err == nil {
+		rev, err = s.store.Register(ctx, endpoints)
+	}
 	err = writeError(ctx, err)
 	s.metrics.wrote("register", start, err)
 	s.guard.audit.record(ctx, "register", keys, err)
@@ -103,7 +112,14 @@ func (s *service) regions() (*registryv1.ListRegionsResponse, error) {
 	if !s.view.isReady() {
 		return nil, errLoading
 	}
-	return regionsAnswer(s.view.Regions()), nil
+	answer := regionsAnswer(s.view.Regions())
+	for _, r := range answer.GetRegions() {
+		if dead := s.census.Dead(); r.GetRegion() == s.own.Region && len(dead) > 0 {
+			lost := "nothing is present of cluster " + strings.Join(dead, ", ") + ": its endpoints are served as unhealthy"
+			r.Reason = strings.TrimPrefix(r.Reason+"; "+lost, "; ")
+		}
+	}
+	return answer, nil
 }
 
 func (s *service) listPeers(ctx context.Context) (*registryv1.ListPeersResponse, error) {

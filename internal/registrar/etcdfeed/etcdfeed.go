@@ -43,6 +43,9 @@ func update(u etcd.Update) registrar.Update {
 	for i, c := range u.Endpoints {
 		out.Endpoints[i] = registrar.EndpointChange(c)
 	}
+	for _, c := range u.Presence {
+		out.Presence = append(out.Presence, registrar.PresenceChange(c))
+	}
 	for _, c := range u.Mirrors {
 		if m, ok := mirror(c); ok {
 			out.Mirrors = append(out.Mirrors, m)

@@ -556,6 +556,509 @@ func (x *UnregisterResponse) GetRemoved() uint32 {
 	return 0
 }
 
+// ReportRequest is all that one node has, and a sign that the node lives.
+type ReportRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// The node's full set in the registrar's cluster. What it had before and is
+	// not in here is removed. Each has the node's name or none. At most 10000.
+	Endpoints []*Endpoint `protobuf:"bytes,2,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
+	// The node has nothing, and knows it. Without this, a report that is empty
+	// is refused while the node has endpoints: its source may be unreachable.
+	Empty bool `protobuf:"varint,3,opt,name=empty,proto3" json:"empty,omitempty"`
+	// The node lives and does not know what it has: nothing is changed, and
+	// endpoints is left empty.
+	PresenceOnly  bool `protobuf:"varint,4,opt,name=presence_only,json=presenceOnly,proto3" json:"presence_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportRequest) Reset() {
+	*x = ReportRequest{}
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportRequest) ProtoMessage() {}
+
+func (x *ReportRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
+func (*ReportRequest) Descriptor() ([]byte, []int) {
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ReportRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ReportRequest) GetEndpoints() []*Endpoint {
+	if x != nil {
+		return x.Endpoints
+	}
+	return nil
+}
+
+func (x *ReportRequest) GetEmpty() bool {
+	if x != nil {
+		return x.Empty
+	}
+	return false
+}
+
+func (x *ReportRequest) GetPresenceOnly() bool {
+	if x != nil {
+		return x.PresenceOnly
+	}
+	return false
+}
+
+type ReportResponse struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Revision string                 `protobuf:"bytes,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	Written  uint32                 `protobuf:"varint,2,opt,name=written,proto3" json:"written,omitempty"`
+	Removed  uint32                 `protobuf:"varint,3,opt,name=removed,proto3" json:"removed,omitempty"`
+	// Endpoints that another node, which is present, holds. The others went
+	// through.
+	Conflicts []*Conflict `protobuf:"bytes,4,rep,name=conflicts,proto3" json:"conflicts,omitempty"`
+	// The node counts as absent unless it reports again within this time; report
+	// about three times as often.
+	PresenceTtl   *durationpb.Duration `protobuf:"bytes,5,opt,name=presence_ttl,json=presenceTtl,proto3" json:"presence_ttl,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportResponse) Reset() {
+	*x = ReportResponse{}
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportResponse) ProtoMessage() {}
+
+func (x *ReportResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
+func (*ReportResponse) Descriptor() ([]byte, []int) {
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ReportResponse) GetRevision() string {
+	if x != nil {
+		return x.Revision
+	}
+	return ""
+}
+
+func (x *ReportResponse) GetWritten() uint32 {
+	if x != nil {
+		return x.Written
+	}
+	return 0
+}
+
+func (x *ReportResponse) GetRemoved() uint32 {
+	if x != nil {
+		return x.Removed
+	}
+	return 0
+}
+
+func (x *ReportResponse) GetConflicts() []*Conflict {
+	if x != nil {
+		return x.Conflicts
+	}
+	return nil
+}
+
+func (x *ReportResponse) GetPresenceTtl() *durationpb.Duration {
+	if x != nil {
+		return x.PresenceTtl
+	}
+	return nil
+}
+
+type Conflict struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names the endpoint by service, protocol, ip and instance.
+	Endpoint      *Endpoint `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	Message       string    `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Conflict) Reset() {
+	*x = Conflict{}
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Conflict) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Conflict) ProtoMessage() {}
+
+func (x *Conflict) ProtoReflect() protoreflect.Message {
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Conflict.ProtoReflect.Descriptor instead.
+func (*Conflict) Descriptor() ([]byte, []int) {
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Conflict) GetEndpoint() *Endpoint {
+	if x != nil {
+		return x.Endpoint
+	}
+	return nil
+}
+
+func (x *Conflict) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+type SetHealthRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only service, protocol, ip, instance and node are read; each must exist.
+	// One that names a node is changed only when that node holds it.
+	Endpoints     []*Endpoint `protobuf:"bytes,1,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
+	Health        Health      `protobuf:"varint,2,opt,name=health,proto3,enum=aether.registry.v1.Health" json:"health,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetHealthRequest) Reset() {
+	*x = SetHealthRequest{}
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetHealthRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetHealthRequest) ProtoMessage() {}
+
+func (x *SetHealthRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetHealthRequest.ProtoReflect.Descriptor instead.
+func (*SetHealthRequest) Descriptor() ([]byte, []int) {
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *SetHealthRequest) GetEndpoints() []*Endpoint {
+	if x != nil {
+		return x.Endpoints
+	}
+	return nil
+}
+
+func (x *SetHealthRequest) GetHealth() Health {
+	if x != nil {
+		return x.Health
+	}
+	return Health_HEALTH_UNSPECIFIED
+}
+
+type SetHealthResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Revision      string                 `protobuf:"bytes,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetHealthResponse) Reset() {
+	*x = SetHealthResponse{}
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetHealthResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetHealthResponse) ProtoMessage() {}
+
+func (x *SetHealthResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetHealthResponse.ProtoReflect.Descriptor instead.
+func (*SetHealthResponse) Descriptor() ([]byte, []int) {
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *SetHealthResponse) GetRevision() string {
+	if x != nil {
+		return x.Revision
+	}
+	return ""
+}
+
+type SweepRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Must be set: sweeping itself is done by the cluster's elected sweeper.
+	DryRun        bool `protobuf:"varint,1,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SweepRequest) Reset() {
+	*x = SweepRequest{}
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SweepRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SweepRequest) ProtoMessage() {}
+
+func (x *SweepRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SweepRequest.ProtoReflect.Descriptor instead.
+func (*SweepRequest) Descriptor() ([]byte, []int) {
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *SweepRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+// SweepResponse is how the sweep of the registrar's cluster stands.
+type SweepResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Endpoints of the cluster.
+	Endpoints uint32 `protobuf:"varint,1,opt,name=endpoints,proto3" json:"endpoints,omitempty"`
+	// Those whose node is absent.
+	Ghosts []*Ghost `protobuf:"bytes,2,rep,name=ghosts,proto3" json:"ghosts,omitempty"`
+	// sweeping, watching (another registrar sweeps), unproven or held.
+	State string `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	// Why nothing is removed, where that is so.
+	Reason        string               `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Grace         *durationpb.Duration `protobuf:"bytes,5,opt,name=grace,proto3" json:"grace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SweepResponse) Reset() {
+	*x = SweepResponse{}
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SweepResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SweepResponse) ProtoMessage() {}
+
+func (x *SweepResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SweepResponse.ProtoReflect.Descriptor instead.
+func (*SweepResponse) Descriptor() ([]byte, []int) {
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *SweepResponse) GetEndpoints() uint32 {
+	if x != nil {
+		return x.Endpoints
+	}
+	return 0
+}
+
+func (x *SweepResponse) GetGhosts() []*Ghost {
+	if x != nil {
+		return x.Ghosts
+	}
+	return nil
+}
+
+func (x *SweepResponse) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *SweepResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *SweepResponse) GetGrace() *durationpb.Duration {
+	if x != nil {
+		return x.Grace
+	}
+	return nil
+}
+
+// Ghost is an endpoint whose node is absent.
+type Ghost struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Endpoint *Endpoint              `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	// How long the answering registrar has seen its node absent.
+	Absent *durationpb.Duration `protobuf:"bytes,2,opt,name=absent,proto3" json:"absent,omitempty"`
+	// It would be removed now.
+	Due           bool   `protobuf:"varint,3,opt,name=due,proto3" json:"due,omitempty"`
+	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ghost) Reset() {
+	*x = Ghost{}
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ghost) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ghost) ProtoMessage() {}
+
+func (x *Ghost) ProtoReflect() protoreflect.Message {
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ghost.ProtoReflect.Descriptor instead.
+func (*Ghost) Descriptor() ([]byte, []int) {
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Ghost) GetEndpoint() *Endpoint {
+	if x != nil {
+		return x.Endpoint
+	}
+	return nil
+}
+
+func (x *Ghost) GetAbsent() *durationpb.Duration {
+	if x != nil {
+		return x.Absent
+	}
+	return nil
+}
+
+func (x *Ghost) GetDue() bool {
+	if x != nil {
+		return x.Due
+	}
+	return false
+}
+
+func (x *Ghost) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type ListRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty: all services.
@@ -566,7 +1069,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[7]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -578,7 +1081,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[7]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -591,7 +1094,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{7}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListRequest) GetServices() []string {
@@ -612,7 +1115,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[8]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -624,7 +1127,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[8]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -637,7 +1140,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{8}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListResponse) GetEndpoints() []*Endpoint {
@@ -670,7 +1173,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[9]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -682,7 +1185,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[9]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -695,7 +1198,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{9}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WatchRequest) GetServices() []string {
@@ -732,7 +1235,7 @@ type Held struct {
 
 func (x *Held) Reset() {
 	*x = Held{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[10]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -744,7 +1247,7 @@ func (x *Held) String() string {
 func (*Held) ProtoMessage() {}
 
 func (x *Held) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[10]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -757,7 +1260,7 @@ func (x *Held) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Held.ProtoReflect.Descriptor instead.
 func (*Held) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{10}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Held) GetRevision() string {
@@ -787,7 +1290,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[11]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -799,7 +1302,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[11]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -812,7 +1315,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{11}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Change) GetChange() isChange_Change {
@@ -877,7 +1380,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[12]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -889,7 +1392,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[12]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -902,7 +1405,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{12}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WatchResponse) GetReset_() bool {
@@ -948,7 +1451,7 @@ type ListServicesRequest struct {
 
 func (x *ListServicesRequest) Reset() {
 	*x = ListServicesRequest{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[13]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -960,7 +1463,7 @@ func (x *ListServicesRequest) String() string {
 func (*ListServicesRequest) ProtoMessage() {}
 
 func (x *ListServicesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[13]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -973,7 +1476,7 @@ func (x *ListServicesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListServicesRequest.ProtoReflect.Descriptor instead.
 func (*ListServicesRequest) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{13}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{21}
 }
 
 type Service struct {
@@ -990,7 +1493,7 @@ type Service struct {
 
 func (x *Service) Reset() {
 	*x = Service{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[14]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1002,7 +1505,7 @@ func (x *Service) String() string {
 func (*Service) ProtoMessage() {}
 
 func (x *Service) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[14]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1015,7 +1518,7 @@ func (x *Service) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Service.ProtoReflect.Descriptor instead.
 func (*Service) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{14}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Service) GetName() string {
@@ -1063,7 +1566,7 @@ type ListServicesResponse struct {
 
 func (x *ListServicesResponse) Reset() {
 	*x = ListServicesResponse{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[15]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1075,7 +1578,7 @@ func (x *ListServicesResponse) String() string {
 func (*ListServicesResponse) ProtoMessage() {}
 
 func (x *ListServicesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[15]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1088,7 +1591,7 @@ func (x *ListServicesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListServicesResponse.ProtoReflect.Descriptor instead.
 func (*ListServicesResponse) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{15}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListServicesResponse) GetServices() []*Service {
@@ -1113,7 +1616,7 @@ type ListRegionsRequest struct {
 
 func (x *ListRegionsRequest) Reset() {
 	*x = ListRegionsRequest{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[16]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1125,7 +1628,7 @@ func (x *ListRegionsRequest) String() string {
 func (*ListRegionsRequest) ProtoMessage() {}
 
 func (x *ListRegionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[16]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1138,7 +1641,7 @@ func (x *ListRegionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRegionsRequest.ProtoReflect.Descriptor instead.
 func (*ListRegionsRequest) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{16}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{24}
 }
 
 // Region is one origin as the answering registrar sees it.
@@ -1163,7 +1666,7 @@ type Region struct {
 
 func (x *Region) Reset() {
 	*x = Region{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[17]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1175,7 +1678,7 @@ func (x *Region) String() string {
 func (*Region) ProtoMessage() {}
 
 func (x *Region) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[17]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1188,7 +1691,7 @@ func (x *Region) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Region.ProtoReflect.Descriptor instead.
 func (*Region) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{17}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Region) GetRegion() string {
@@ -1249,7 +1752,7 @@ type ListRegionsResponse struct {
 
 func (x *ListRegionsResponse) Reset() {
 	*x = ListRegionsResponse{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[18]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1261,7 +1764,7 @@ func (x *ListRegionsResponse) String() string {
 func (*ListRegionsResponse) ProtoMessage() {}
 
 func (x *ListRegionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[18]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1274,7 +1777,7 @@ func (x *ListRegionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRegionsResponse.ProtoReflect.Descriptor instead.
 func (*ListRegionsResponse) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{18}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListRegionsResponse) GetRegions() []*Region {
@@ -1292,7 +1795,7 @@ type ListPeersRequest struct {
 
 func (x *ListPeersRequest) Reset() {
 	*x = ListPeersRequest{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[19]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1304,7 +1807,7 @@ func (x *ListPeersRequest) String() string {
 func (*ListPeersRequest) ProtoMessage() {}
 
 func (x *ListPeersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[19]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1317,7 +1820,7 @@ func (x *ListPeersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPeersRequest.ProtoReflect.Descriptor instead.
 func (*ListPeersRequest) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{19}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{27}
 }
 
 // Peer is one outgoing mirror of the answering registrar's region.
@@ -1345,7 +1848,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[20]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1357,7 +1860,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[20]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1370,7 +1873,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{20}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Peer) GetRegion() string {
@@ -1459,7 +1962,7 @@ type ListPeersResponse struct {
 
 func (x *ListPeersResponse) Reset() {
 	*x = ListPeersResponse{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[21]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1471,7 +1974,7 @@ func (x *ListPeersResponse) String() string {
 func (*ListPeersResponse) ProtoMessage() {}
 
 func (x *ListPeersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[21]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1484,7 +1987,7 @@ func (x *ListPeersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPeersResponse.ProtoReflect.Descriptor instead.
 func (*ListPeersResponse) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{21}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListPeersResponse) GetPeers() []*Peer {
@@ -1537,7 +2040,39 @@ const file_aether_registry_v1_registry_proto_rawDesc = "" +
 	"\tendpoints\x18\x01 \x03(\v2\x1c.aether.registry.v1.EndpointR\tendpoints\"J\n" +
 	"\x12UnregisterResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\tR\brevision\x12\x18\n" +
-	"\aremoved\x18\x02 \x01(\rR\aremoved\")\n" +
+	"\aremoved\x18\x02 \x01(\rR\aremoved\"\x9a\x01\n" +
+	"\rReportRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12:\n" +
+	"\tendpoints\x18\x02 \x03(\v2\x1c.aether.registry.v1.EndpointR\tendpoints\x12\x14\n" +
+	"\x05empty\x18\x03 \x01(\bR\x05empty\x12#\n" +
+	"\rpresence_only\x18\x04 \x01(\bR\fpresenceOnly\"\xda\x01\n" +
+	"\x0eReportResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\tR\brevision\x12\x18\n" +
+	"\awritten\x18\x02 \x01(\rR\awritten\x12\x18\n" +
+	"\aremoved\x18\x03 \x01(\rR\aremoved\x12:\n" +
+	"\tconflicts\x18\x04 \x03(\v2\x1c.aether.registry.v1.ConflictR\tconflicts\x12<\n" +
+	"\fpresence_ttl\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\vpresenceTtl\"^\n" +
+	"\bConflict\x128\n" +
+	"\bendpoint\x18\x01 \x01(\v2\x1c.aether.registry.v1.EndpointR\bendpoint\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\x82\x01\n" +
+	"\x10SetHealthRequest\x12:\n" +
+	"\tendpoints\x18\x01 \x03(\v2\x1c.aether.registry.v1.EndpointR\tendpoints\x122\n" +
+	"\x06health\x18\x02 \x01(\x0e2\x1a.aether.registry.v1.HealthR\x06health\"/\n" +
+	"\x11SetHealthResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\tR\brevision\"'\n" +
+	"\fSweepRequest\x12\x17\n" +
+	"\adry_run\x18\x01 \x01(\bR\x06dryRun\"\xbf\x01\n" +
+	"\rSweepResponse\x12\x1c\n" +
+	"\tendpoints\x18\x01 \x01(\rR\tendpoints\x121\n" +
+	"\x06ghosts\x18\x02 \x03(\v2\x19.aether.registry.v1.GhostR\x06ghosts\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12/\n" +
+	"\x05grace\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"\x9e\x01\n" +
+	"\x05Ghost\x128\n" +
+	"\bendpoint\x18\x01 \x01(\v2\x1c.aether.registry.v1.EndpointR\bendpoint\x121\n" +
+	"\x06absent\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06absent\x12\x10\n" +
+	"\x03due\x18\x03 \x01(\bR\x03due\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\")\n" +
 	"\vListRequest\x12\x1a\n" +
 	"\bservices\x18\x01 \x03(\tR\bservices\"f\n" +
 	"\fListResponse\x12:\n" +
@@ -1606,11 +2141,14 @@ const file_aether_registry_v1_registry_proto_rawDesc = "" +
 	"\x12HEALTH_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eHEALTH_HEALTHY\x10\x01\x12\x14\n" +
 	"\x10HEALTH_UNHEALTHY\x10\x02\x12\x13\n" +
-	"\x0fHEALTH_DRAINING\x10\x032\xff\x04\n" +
+	"\x0fHEALTH_DRAINING\x10\x032\xf8\x06\n" +
 	"\x0fRegistryService\x12U\n" +
 	"\bRegister\x12#.aether.registry.v1.RegisterRequest\x1a$.aether.registry.v1.RegisterResponse\x12[\n" +
 	"\n" +
-	"Unregister\x12%.aether.registry.v1.UnregisterRequest\x1a&.aether.registry.v1.UnregisterResponse\x12I\n" +
+	"Unregister\x12%.aether.registry.v1.UnregisterRequest\x1a&.aether.registry.v1.UnregisterResponse\x12O\n" +
+	"\x06Report\x12!.aether.registry.v1.ReportRequest\x1a\".aether.registry.v1.ReportResponse\x12X\n" +
+	"\tSetHealth\x12$.aether.registry.v1.SetHealthRequest\x1a%.aether.registry.v1.SetHealthResponse\x12L\n" +
+	"\x05Sweep\x12 .aether.registry.v1.SweepRequest\x1a!.aether.registry.v1.SweepResponse\x12I\n" +
 	"\x04List\x12\x1f.aether.registry.v1.ListRequest\x1a .aether.registry.v1.ListResponse\x12P\n" +
 	"\x05Watch\x12 .aether.registry.v1.WatchRequest\x1a!.aether.registry.v1.WatchResponse(\x010\x01\x12a\n" +
 	"\fListServices\x12'.aether.registry.v1.ListServicesRequest\x1a(.aether.registry.v1.ListServicesResponse\x12^\n" +
@@ -1630,7 +2168,7 @@ func file_aether_registry_v1_registry_proto_rawDescGZIP() []byte {
 }
 
 var file_aether_registry_v1_registry_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_aether_registry_v1_registry_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_aether_registry_v1_registry_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_aether_registry_v1_registry_proto_goTypes = []any{
 	(Health)(0),                  // 0: aether.registry.v1.Health
 	(*Port)(nil),                 // 1: aether.registry.v1.Port
@@ -1640,66 +2178,90 @@ var file_aether_registry_v1_registry_proto_goTypes = []any{
 	(*RegisterResponse)(nil),     // 5: aether.registry.v1.RegisterResponse
 	(*UnregisterRequest)(nil),    // 6: aether.registry.v1.UnregisterRequest
 	(*UnregisterResponse)(nil),   // 7: aether.registry.v1.UnregisterResponse
-	(*ListRequest)(nil),          // 8: aether.registry.v1.ListRequest
-	(*ListResponse)(nil),         // 9: aether.registry.v1.ListResponse
-	(*WatchRequest)(nil),         // 10: aether.registry.v1.WatchRequest
-	(*Held)(nil),                 // 11: aether.registry.v1.Held
-	(*Change)(nil),               // 12: aether.registry.v1.Change
-	(*WatchResponse)(nil),        // 13: aether.registry.v1.WatchResponse
-	(*ListServicesRequest)(nil),  // 14: aether.registry.v1.ListServicesRequest
-	(*Service)(nil),              // 15: aether.registry.v1.Service
-	(*ListServicesResponse)(nil), // 16: aether.registry.v1.ListServicesResponse
-	(*ListRegionsRequest)(nil),   // 17: aether.registry.v1.ListRegionsRequest
-	(*Region)(nil),               // 18: aether.registry.v1.Region
-	(*ListRegionsResponse)(nil),  // 19: aether.registry.v1.ListRegionsResponse
-	(*ListPeersRequest)(nil),     // 20: aether.registry.v1.ListPeersRequest
-	(*Peer)(nil),                 // 21: aether.registry.v1.Peer
-	(*ListPeersResponse)(nil),    // 22: aether.registry.v1.ListPeersResponse
-	nil,                          // 23: aether.registry.v1.Endpoint.GatewaysEntry
-	nil,                          // 24: aether.registry.v1.Endpoint.MetadataEntry
-	nil,                          // 25: aether.registry.v1.Held.DigestsEntry
-	(*durationpb.Duration)(nil),  // 26: google.protobuf.Duration
+	(*ReportRequest)(nil),        // 8: aether.registry.v1.ReportRequest
+	(*ReportResponse)(nil),       // 9: aether.registry.v1.ReportResponse
+	(*Conflict)(nil),             // 10: aether.registry.v1.Conflict
+	(*SetHealthRequest)(nil),     // 11: aether.registry.v1.SetHealthRequest
+	(*SetHealthResponse)(nil),    // 12: aether.registry.v1.SetHealthResponse
+	(*SweepRequest)(nil),         // 13: aether.registry.v1.SweepRequest
+	(*SweepResponse)(nil),        // 14: aether.registry.v1.SweepResponse
+	(*Ghost)(nil),                // 15: aether.registry.v1.Ghost
+	(*ListRequest)(nil),          // 16: aether.registry.v1.ListRequest
+	(*ListResponse)(nil),         // 17: aether.registry.v1.ListResponse
+	(*WatchRequest)(nil),         // 18: aether.registry.v1.WatchRequest
+	(*Held)(nil),                 // 19: aether.registry.v1.Held
+	(*Change)(nil),               // 20: aether.registry.v1.Change
+	(*WatchResponse)(nil),        // 21: aether.registry.v1.WatchResponse
+	(*ListServicesRequest)(nil),  // 22: aether.registry.v1.ListServicesRequest
+	(*Service)(nil),              // 23: aether.registry.v1.Service
+	(*ListServicesResponse)(nil), // 24: aether.registry.v1.ListServicesResponse
+	(*ListRegionsRequest)(nil),   // 25: aether.registry.v1.ListRegionsRequest
+	(*Region)(nil),               // 26: aether.registry.v1.Region
+	(*ListRegionsResponse)(nil),  // 27: aether.registry.v1.ListRegionsResponse
+	(*ListPeersRequest)(nil),     // 28: aether.registry.v1.ListPeersRequest
+	(*Peer)(nil),                 // 29: aether.registry.v1.Peer
+	(*ListPeersResponse)(nil),    // 30: aether.registry.v1.ListPeersResponse
+	nil,                          // 31: aether.registry.v1.Endpoint.GatewaysEntry
+	nil,                          // 32: aether.registry.v1.Endpoint.MetadataEntry
+	nil,                          // 33: aether.registry.v1.Held.DigestsEntry
+	(*durationpb.Duration)(nil),  // 34: google.protobuf.Duration
 }
 var file_aether_registry_v1_registry_proto_depIdxs = []int32{
 	1,  // 0: aether.registry.v1.Endpoint.ports:type_name -> aether.registry.v1.Port
 	0,  // 1: aether.registry.v1.Endpoint.health:type_name -> aether.registry.v1.Health
-	23, // 2: aether.registry.v1.Endpoint.gateways:type_name -> aether.registry.v1.Endpoint.GatewaysEntry
-	24, // 3: aether.registry.v1.Endpoint.metadata:type_name -> aether.registry.v1.Endpoint.MetadataEntry
-	26, // 4: aether.registry.v1.Endpoint.age:type_name -> google.protobuf.Duration
+	31, // 2: aether.registry.v1.Endpoint.gateways:type_name -> aether.registry.v1.Endpoint.GatewaysEntry
+	32, // 3: aether.registry.v1.Endpoint.metadata:type_name -> aether.registry.v1.Endpoint.MetadataEntry
+	34, // 4: aether.registry.v1.Endpoint.age:type_name -> google.protobuf.Duration
 	3,  // 5: aether.registry.v1.RegisterRequest.endpoints:type_name -> aether.registry.v1.Endpoint
 	3,  // 6: aether.registry.v1.UnregisterRequest.endpoints:type_name -> aether.registry.v1.Endpoint
-	3,  // 7: aether.registry.v1.ListResponse.endpoints:type_name -> aether.registry.v1.Endpoint
-	11, // 8: aether.registry.v1.WatchRequest.held:type_name -> aether.registry.v1.Held
-	25, // 9: aether.registry.v1.Held.digests:type_name -> aether.registry.v1.Held.DigestsEntry
-	3,  // 10: aether.registry.v1.Change.put:type_name -> aether.registry.v1.Endpoint
-	3,  // 11: aether.registry.v1.Change.delete:type_name -> aether.registry.v1.Endpoint
-	12, // 12: aether.registry.v1.WatchResponse.changes:type_name -> aether.registry.v1.Change
-	15, // 13: aether.registry.v1.ListServicesResponse.services:type_name -> aether.registry.v1.Service
-	26, // 14: aether.registry.v1.Region.age:type_name -> google.protobuf.Duration
-	18, // 15: aether.registry.v1.ListRegionsResponse.regions:type_name -> aether.registry.v1.Region
-	26, // 16: aether.registry.v1.Peer.lag:type_name -> google.protobuf.Duration
-	26, // 17: aether.registry.v1.Peer.since:type_name -> google.protobuf.Duration
-	21, // 18: aether.registry.v1.ListPeersResponse.peers:type_name -> aether.registry.v1.Peer
-	2,  // 19: aether.registry.v1.Endpoint.GatewaysEntry.value:type_name -> aether.registry.v1.Gateway
-	4,  // 20: aether.registry.v1.RegistryService.Register:input_type -> aether.registry.v1.RegisterRequest
-	6,  // 21: aether.registry.v1.RegistryService.Unregister:input_type -> aether.registry.v1.UnregisterRequest
-	8,  // 22: aether.registry.v1.RegistryService.List:input_type -> aether.registry.v1.ListRequest
-	10, // 23: aether.registry.v1.RegistryService.Watch:input_type -> aether.registry.v1.WatchRequest
-	14, // 24: aether.registry.v1.RegistryService.ListServices:input_type -> aether.registry.v1.ListServicesRequest
-	17, // 25: aether.registry.v1.RegistryService.ListRegions:input_type -> aether.registry.v1.ListRegionsRequest
-	20, // 26: aether.registry.v1.RegistryService.ListPeers:input_type -> aether.registry.v1.ListPeersRequest
-	5,  // 27: aether.registry.v1.RegistryService.Register:output_type -> aether.registry.v1.RegisterResponse
-	7,  // 28: aether.registry.v1.RegistryService.Unregister:output_type -> aether.registry.v1.UnregisterResponse
-	9,  // 29: aether.registry.v1.RegistryService.List:output_type -> aether.registry.v1.ListResponse
-	13, // 30: aether.registry.v1.RegistryService.Watch:output_type -> aether.registry.v1.WatchResponse
-	16, // 31: aether.registry.v1.RegistryService.ListServices:output_type -> aether.registry.v1.ListServicesResponse
-	19, // 32: aether.registry.v1.RegistryService.ListRegions:output_type -> aether.registry.v1.ListRegionsResponse
-	22, // 33: aether.registry.v1.RegistryService.ListPeers:output_type -> aether.registry.v1.ListPeersResponse
-	27, // [27:34] is the sub-list for method output_type
-	20, // [20:27] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	3,  // 7: aether.registry.v1.ReportRequest.endpoints:type_name -> aether.registry.v1.Endpoint
+	10, // 8: aether.registry.v1.ReportResponse.conflicts:type_name -> aether.registry.v1.Conflict
+	34, // 9: aether.registry.v1.ReportResponse.presence_ttl:type_name -> google.protobuf.Duration
+	3,  // 10: aether.registry.v1.Conflict.endpoint:type_name -> aether.registry.v1.Endpoint
+	3,  // 11: aether.registry.v1.SetHealthRequest.endpoints:type_name -> aether.registry.v1.Endpoint
+	0,  // 12: aether.registry.v1.SetHealthRequest.health:type_name -> aether.registry.v1.Health
+	15, // 13: aether.registry.v1.SweepResponse.ghosts:type_name -> aether.registry.v1.Ghost
+	34, // 14: aether.registry.v1.SweepResponse.grace:type_name -> google.protobuf.Duration
+	3,  // 15: aether.registry.v1.Ghost.endpoint:type_name -> aether.registry.v1.Endpoint
+	34, // 16: aether.registry.v1.Ghost.absent:type_name -> google.protobuf.Duration
+	3,  // 17: aether.registry.v1.ListResponse.endpoints:type_name -> aether.registry.v1.Endpoint
+	19, // 18: aether.registry.v1.WatchRequest.held:type_name -> aether.registry.v1.Held
+	33, // 19: aether.registry.v1.Held.digests:type_name -> aether.registry.v1.Held.DigestsEntry
+	3,  // 20: aether.registry.v1.Change.put:type_name -> aether.registry.v1.Endpoint
+	3,  // 21: aether.registry.v1.Change.delete:type_name -> aether.registry.v1.Endpoint
+	20, // 22: aether.registry.v1.WatchResponse.changes:type_name -> aether.registry.v1.Change
+	23, // 23: aether.registry.v1.ListServicesResponse.services:type_name -> aether.registry.v1.Service
+	34, // 24: aether.registry.v1.Region.age:type_name -> google.protobuf.Duration
+	26, // 25: aether.registry.v1.ListRegionsResponse.regions:type_name -> aether.registry.v1.Region
+	34, // 26: aether.registry.v1.Peer.lag:type_name -> google.protobuf.Duration
+	34, // 27: aether.registry.v1.Peer.since:type_name -> google.protobuf.Duration
+	29, // 28: aether.registry.v1.ListPeersResponse.peers:type_name -> aether.registry.v1.Peer
+	2,  // 29: aether.registry.v1.Endpoint.GatewaysEntry.value:type_name -> aether.registry.v1.Gateway
+	4,  // 30: aether.registry.v1.RegistryService.Register:input_type -> aether.registry.v1.RegisterRequest
+	6,  // 31: aether.registry.v1.RegistryService.Unregister:input_type -> aether.registry.v1.UnregisterRequest
+	8,  // 32: aether.registry.v1.RegistryService.Report:input_type -> aether.registry.v1.ReportRequest
+	11, // 33: aether.registry.v1.RegistryService.SetHealth:input_type -> aether.registry.v1.SetHealthRequest
+	13, // 34: aether.registry.v1.RegistryService.Sweep:input_type -> aether.registry.v1.SweepRequest
+	16, // 35: aether.registry.v1.RegistryService.List:input_type -> aether.registry.v1.ListRequest
+	18, // 36: aether.registry.v1.RegistryService.Watch:input_type -> aether.registry.v1.WatchRequest
+	22, // 37: aether.registry.v1.RegistryService.ListServices:input_type -> aether.registry.v1.ListServicesRequest
+	25, // 38: aether.registry.v1.RegistryService.ListRegions:input_type -> aether.registry.v1.ListRegionsRequest
+	28, // 39: aether.registry.v1.RegistryService.ListPeers:input_type -> aether.registry.v1.ListPeersRequest
+	5,  // 40: aether.registry.v1.RegistryService.Register:output_type -> aether.registry.v1.RegisterResponse
+	7,  // 41: aether.registry.v1.RegistryService.Unregister:output_type -> aether.registry.v1.UnregisterResponse
+	9,  // 42: aether.registry.v1.RegistryService.Report:output_type -> aether.registry.v1.ReportResponse
+	12, // 43: aether.registry.v1.RegistryService.SetHealth:output_type -> aether.registry.v1.SetHealthResponse
+	14, // 44: aether.registry.v1.RegistryService.Sweep:output_type -> aether.registry.v1.SweepResponse
+	17, // 45: aether.registry.v1.RegistryService.List:output_type -> aether.registry.v1.ListResponse
+	21, // 46: aether.registry.v1.RegistryService.Watch:output_type -> aether.registry.v1.WatchResponse
+	24, // 47: aether.registry.v1.RegistryService.ListServices:output_type -> aether.registry.v1.ListServicesResponse
+	27, // 48: aether.registry.v1.RegistryService.ListRegions:output_type -> aether.registry.v1.ListRegionsResponse
+	30, // 49: aether.registry.v1.RegistryService.ListPeers:output_type -> aether.registry.v1.ListPeersResponse
+	40, // [40:50] is the sub-list for method output_type
+	30, // [30:40] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_aether_registry_v1_registry_proto_init() }
@@ -1707,7 +2269,7 @@ func file_aether_registry_v1_registry_proto_init() {
 	if File_aether_registry_v1_registry_proto != nil {
 		return
 	}
-	file_aether_registry_v1_registry_proto_msgTypes[11].OneofWrappers = []any{
+	file_aether_registry_v1_registry_proto_msgTypes[19].OneofWrappers = []any{
 		(*Change_Put)(nil),
 		(*Change_Delete)(nil),
 	}
@@ -1717,7 +2279,7 @@ func file_aether_registry_v1_registry_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_aether_registry_v1_registry_proto_rawDesc), len(file_aether_registry_v1_registry_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   25,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
