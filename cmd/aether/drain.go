@@ -14,6 +14,7 @@ import (
 func (a *app) drainCommand() *cobra.Command {
 	var f keyFlags
 	var undo bool
+	var node string
 	c := &cobra.Command{
 		Use:   "drain SERVICE IP…",
 		Short: "Send nothing new to endpoints, which finish what they have",
@@ -30,7 +31,7 @@ registered again, or drained with --undo. A node's report does not end it.`,
 				if err != nil {
 					return err
 				}
-				claims = append(claims, registry.Claim{Key: key})
+				claims = append(claims, registry.Claim{Key: key, Node: node})
 			}
 			health := registry.Draining
 			if undo {
@@ -41,6 +42,7 @@ registered again, or drained with --undo. A node's report does not end it.`,
 	}
 	f.add(c)
 	c.Flags().BoolVar(&undo, "undo", false, "serve them as healthy again")
+	c.Flags().StringVar(&node, "node", "", "only if this node claims them")
 	a.outputFlag(c)
 	return a.clientCommand(c)
 }

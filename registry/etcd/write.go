@@ -42,8 +42,8 @@ func (s *Store) Unregister(ctx context.Context, claims []registry.Claim) (int, r
 
 // SetHealth changes the health of endpoints that exist, and nothing else of
 // them, in batches as Register does. One that does not exist is NotFound, and
-// one that another node holds than the claim names a Conflict; then nothing of
-// its batch is changed.
+// one that the node which the claim names does not hold, because another node or
+// nobody does, is a Conflict; then nothing of its batch is changed.
 func (s *Store) SetHealth(ctx context.Context, claims []registry.Claim, health registry.Health) (registry.Revision, error) {
 	prepared, err := registry.PrepareClaims(s.origin, claims)
 	if err != nil {
@@ -54,17 +54,21 @@ func (s *Store) SetHealth(ctx context.Context, claims []registry.Claim, health r
 	}
 	writes := removals(prepared)
 	for i := range writes {
-		writes[i].change = toHealth(prepared[i].Key, health)
+		writes[i].change = toHealth(prepared[i], health)
 	}
 	out, err := s.write(ctx, writes, false)
 	return out.Revision, translate("set health", s.client, err)
 }
 
-func toHealth(k registry.Key, health registry.Health) func(*registry.Endpoint) (registry.Endpoint, error) {
+func toHealth(c registry.Claim, health registry.Health) func(*registry.Endpoint) (registry.Endpoint, error) {
 	return func(stored *registry.Endpoint) (registry.Endpoint, error) {
 		if stored == nil {
 			return registry.Endpoint{}, registry.Errorf(registry.NotFound,
-				"there is no endpoint %s %s %s: register it first", k.Service, k.Protocol, address(k))
+				"there is no endpoint %s %s %s: register it first", c.Service, c.Protocol, address(c.Key))
+		}
+		if c.Node != "" && stored.Node != c.Node {
+			return registry.Endpoint{}, registry.Errorf(registry.Conflict,
+				"no node holds endpoint %s %s %s: name none to change it", c.Service, c.Protocol, address(c.Key))
 		}
 		e := *stored
 		e.Health = health
