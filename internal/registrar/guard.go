@@ -1,6 +1,7 @@
 package registrar
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"log/slog"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"time"
+	"unicode"
 
 	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
 	"github.com/aether-federation/aether/internal/access"
@@ -115,7 +117,7 @@ func grpcCaller(ctx context.Context) caller {
 func (g *guard) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	ctx = withCaller(ctx, grpcCaller(ctx))
 	a := access.Action{Need: needOf(info.FullMethod), Nodes: nodesOf(req)}
-	if err := g.enter(ctx, operationOf(info.FullMethod), a, costOf(len(a.Nodes))); err != nil {
+	if err := g.enter(ctx, operationOf(info.FullMethod), a, costOf(req)); err != nil {
 		return nil, err
 	}
 	return handler(ctx, req)
@@ -135,16 +137,23 @@ func (g *guard) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServe
 	return handler(srv, boundStream{stream, ctx})
 }
 
-// operationOf is the last part of a gRPC method's name, in lower case.
+// operationOf is the last part of a gRPC method's name, as in set_health.
 func operationOf(method string) string {
-	return strings.ToLower(method[strings.LastIndexByte(method, '/')+1:])
+	var name strings.Builder
+	for i, r := range method[strings.LastIndexByte(method, '/')+1:] {
+		if i > 0 && unicode.IsUpper(r) {
+			name.WriteByte('_')
+		}
+		name.WriteRune(unicode.ToLower(r))
+	}
+	return name.String()
 }
 
 // needs of the registry's methods. What is not listed takes an admin, so that a
 // new method is closed until somebody has thought of it.
 var needs = map[string]access.Need{
-	"Register": access.Write, "Unregister": access.Write, "Report": access.Write,
-	"List": access.Read, "Watch": access.Read, "ListServices": access.Read,
+	"Register": access.Write, "Unregister": access.Write, "Report": access.Write, "SetHealth": access.Write,
+	"Sweep": access.Read, "List": access.Read, "Watch": access.Read, "ListServices": access.Read,
 	"ListRegions": access.Read, "ListPeers": access.Read,
 }
 
@@ -164,6 +173,11 @@ func needOf(method string) access.Need {
 	return access.Administer
 }
 
+// endpointBatch is a request about endpoints.
+type endpointBatch interface {
+	GetEndpoints() []*registryv1.Endpoint
+}
+
 // nodesOf returns the node of each endpoint that a request is about. Where the
 // request itself is a node's, its endpoints are too unless they say otherwise.
 func nodesOf(req any) []string {
@@ -172,7 +186,7 @@ func nodesOf(req any) []string {
 	if isNodes {
 		nodes = append(nodes, sender.GetNode())
 	}
-	batch, ok := req.(interface{ GetEndpoints() []*registryv1.Endpoint })
+	batch, ok := req.(endpointBatch)
 	if !ok {
 		return nodes
 	}
@@ -184,8 +198,14 @@ func nodesOf(req any) []string {
 	return nodes
 }
 
-// costOf counts a call with n endpoints.
-func costOf(n int) int { return 1 + n/registry.MaxBatch }
+// costOf counts a call by its endpoints.
+func costOf(req any) int {
+	batch, ok := req.(endpointBatch)
+	if !ok {
+		return 1
+	}
+	return 1 + len(batch.GetEndpoints())/registry.MaxBatch
+}
 
 // guarded decides on each request before next has it.
 func (w web) guarded(next http.Handler) http.Handler {
@@ -233,4 +253,24 @@ func (a *auditor) record(ctx context.Context, operation string, keys []registry.
 		attrs = append(attrs, slog.Any("error", err))
 	}
 	a.log.LogAttrs(ctx, slog.LevelInfo, "audit", append(attrs, slog.String("outcome", outcome))...)
+}
+
+// report records what a report changed, and apart from it what a conflict kept
+// back. One that changes nothing is a sign of life and leaves no line.
+func (a *auditor) report(ctx context.Context, what asked, err error) {
+	var done, refused []registry.Key
+	var conflict error
+	for i, k := range what.keys {
+		if what.conflicts[i] != nil {
+			refused, conflict = append(refused, k), cmp.Or(conflict, what.conflicts[i])
+		} else {
+			done = append(done, k)
+		}
+	}
+	if err != nil || len(done) > 0 && !what.nothing {
+		a.record(ctx, "report", done, err)
+	}
+	if len(refused) > 0 {
+		a.record(ctx, "report", refused, conflict)
+	}
 }

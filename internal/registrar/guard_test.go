@@ -10,11 +10,13 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -99,7 +101,7 @@ func (l *lines) audits(t *testing.T) []string {
 }
 
 // guarded runs a registrar that asks who its clients are.
-func guarded(t *testing.T, s *signer, log *lines) *node {
+func guarded(t *testing.T, s *signer, log *lines, changes ...func(*registrar.Config)) *node {
 	t.Helper()
 	policy, err := access.NewPolicy([]access.Rule{
 		{Role: access.Reader, Identities: []string{"cn:reader"}},
@@ -113,6 +115,9 @@ func guarded(t *testing.T, s *signer, log *lines) *node {
 		c.HTTPTLS = c.TLS.Clone()
 		c.HTTPTLS.ClientAuth = tls.VerifyClientCertIfGiven
 		c.Access, c.Log = policy, slog.New(slog.NewJSONHandler(log, nil))
+		for _, change := range changes {
+			change(c)
+		}
 	}).ready()
 }
 
@@ -168,6 +173,96 @@ func TestWhoMayDoWhatOverGRPC(t *testing.T) {
 	if got := log.audits(t); strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("audited:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
+}
+
+// TestNodeReportsAndDrainsItsOwn: what is refused touches nothing, the other node's
+// presence included.
+func TestNodeReportsAndDrainsItsOwn(t *testing.T) {
+	t.Parallel()
+	s, log, present := newSigner(t), &lines{}, &presence{}
+	n := guarded(t, s, log, func(c *registrar.Config) { c.Presence = present })
+	as := func(cn, path string) *remote.Registry {
+		c, err := remote.New(n.grpc, remote.WithTLS(s.client(cn, path)))
+		fatal(t, err)
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	mine, other, free := plainEndpoint("api", 1), plainEndpoint("api", 2), plainEndpoint("api", 3)
+	other.Node = "n2"
+	ctx := t.Context()
+	writer, nodeOne := as("writer", ""), as("", "/c1/node/n1")
+	_, err := writer.Register(ctx, []registry.Endpoint{other, free})
+	fatal(t, err)
+	fatal(t, present.is("n2"))
+	refused := func(what string, want registry.Kind, err error) {
+		t.Helper()
+		if registry.KindOf(err) != want {
+			t.Errorf("%s: %v, want %s", what, err, want)
+		}
+	}
+	report := func(by *remote.Registry, r remote.Report) error {
+		_, err := by.Report(ctx, r)
+		return err
+	}
+	drain := func(key registry.Key, node string) error {
+		_, err := nodeOne.SetHealth(ctx, []registry.Claim{{Key: key, Node: node}}, registry.Draining)
+		return err
+	}
+	refused("a node reports another", registry.Denied, report(nodeOne, remote.Report{Node: "n2", Empty: true}))
+	refused("a node says that another lives", registry.Denied, report(nodeOne, remote.Report{Node: "n3", PresenceOnly: true}))
+	refused("a node reports what names another", registry.Denied, report(nodeOne, remote.Report{Node: "n1", Endpoints: []registry.Endpoint{other}}))
+	refused("a reader reports", registry.Denied, report(as("reader", ""), remote.Report{Node: "n1", PresenceOnly: true}))
+	fatal(t, present.is("n2"))
+
+	fatal(t, report(nodeOne, remote.Report{Node: "n1", Endpoints: []registry.Endpoint{mine}}))
+	fatal(t, present.is("n1", "n2"))
+	eventually(t, "the report is seen", func() bool { return n.server.View().Snapshot(registry.Query{}).Len() == 3 })
+	fatal(t, report(nodeOne, remote.Report{Node: "n1", Endpoints: []registry.Endpoint{mine}}))
+	fatal(t, drain(mine.Key, "n1"))
+	refused("a node drains another's", registry.Denied, drain(other.Key, "n2"))
+	refused("a node drains whoever holds it", registry.Denied, drain(other.Key, ""))
+	refused("a node drains another's in its own name", registry.Conflict, drain(other.Key, "n1"))
+	refused("a node drains in its own name what no node holds", registry.Conflict, drain(free.Key, "n1"))
+	_, err = as("reader", "").Sweep(ctx)
+	refused("a reader asks for the sweep, which does not run", registry.NotFound, err)
+	_, err = as("stranger", "").Sweep(ctx)
+	refused("a stranger asks for the sweep", registry.Denied, err)
+
+	nodeName := "spiffe://example.org/c1/node/n1 "
+	want := []string{
+		"cn:writer register ok",
+		nodeName + "report denied", nodeName + "report denied", nodeName + "report denied", "cn:reader report denied",
+		nodeName + "report ok", nodeName + "set_health ok", nodeName + "set_health denied", nodeName + "set_health denied",
+		nodeName + "set_health conflict", nodeName + "set_health conflict",
+	}
+	if got := log.audits(t); strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("audited:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// presence notes who was touched.
+type presence struct {
+	mu    sync.Mutex
+	nodes []string
+}
+
+func (p *presence) TTL() time.Duration { return time.Minute }
+
+func (p *presence) Touch(_ context.Context, nodes ...string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.nodes = append(p.nodes, nodes...)
+	return nil
+}
+
+// is returns an error unless exactly these nodes were touched.
+func (p *presence) is(nodes ...string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if got := slices.Compact(slices.Sorted(slices.Values(p.nodes))); !slices.Equal(got, nodes) {
+		return fmt.Errorf("nodes %v were touched, want %v", got, nodes)
+	}
+	return nil
 }
 
 func TestWhoMayDoWhatOverHTTP(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
+	"github.com/aether-federation/aether/internal/access"
 	"github.com/aether-federation/aether/registry"
 	"github.com/aether-federation/aether/registry/wire"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -76,53 +77,88 @@ func (s *service) report(ctx context.Context, req *registryv1.ReportRequest) (*r
 	if err != nil {
 		return nil, err
 	}
+	if err := s.guard.permit(ctx, "report", access.Action{Need: access.Write, Nodes: []string{r.node}}); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.writeTimeout)
 	defer cancel()
 	start := time.Now()
-	answer, err := s.reconcile(ctx, r)
+	answer, a, err := s.reconcile(ctx, r)
 	err = writeError(ctx, err)
 	s.metrics.wrote("report", start, err)
+	s.guard.audit.report(ctx, a, err)
 	return answer, err
 }
 
-func (s *service) reconcile(ctx context.Context, r report) (*registryv1.ReportResponse, error) {
+// asked is what a report asks for beyond what is there.
+type asked struct {
+	keys []registry.Key
+	// conflicts keep back keys, by their index.
+	conflicts map[int]error
+	// nothing of it differed from what was stored.
+	nothing bool
+}
+
+func (s *service) reconcile(ctx context.Context, r report) (*registryv1.ReportResponse, asked, error) {
 	held, present, unknown := s.census.holdings(r.node)
 	answer := &registryv1.ReportResponse{}
 	if s.presence != nil {
 		answer.PresenceTtl = durationpb.New(s.presence.TTL())
 		if err := s.presence.Touch(ctx, r.node); err != nil {
-			return nil, err
+			return nil, asked{}, err
 		}
 	}
 	if r.presenceOnly {
-		return answer, nil
+		return answer, asked{}, nil
 	}
 	if unknown != nil {
-		return nil, unknown
+		return nil, asked{}, unknown
 	}
 	if len(r.endpoints) == 0 && !r.empty && len(held) > 0 {
-		return nil, registry.Invalidf("endpoints", "the report is empty, but node %q has %d endpoints: if they are gone, say so with empty; if it is not known, report presence only", r.node, len(held))
+		return nil, asked{}, registry.Invalidf("endpoints", "the report is empty, but node %q has %d endpoints: if they are gone, say so with empty; if it is not known, report presence only", r.node, len(held))
 	}
 	store, remove := r.difference(held, !present)
 	if len(store) == 0 && len(remove) == 0 {
-		return answer, nil
+		return answer, asked{}, nil
 	}
-	endpoints := make([]registry.Endpoint, len(store))
-	for i, n := range store {
-		endpoints[i] = r.endpoints[n]
-	}
-	out, err := s.store.Reconcile(ctx, endpoints, remove)
+	a, err := s.commit(ctx, r.pick(store), remove, answer)
 	if err != nil {
-		return nil, err
+		return nil, a, err
 	}
+	return answer, a, nil
+}
+
+// pick returns the endpoints with these indexes.
+func (r report) pick(indexes []int) []registry.Endpoint {
+	out := make([]registry.Endpoint, len(indexes))
+	for i, n := range indexes {
+		out[i] = r.endpoints[n]
+	}
+	return out
+}
+
+// commit stores and removes, and puts what came of it into answer.
+func (s *service) commit(ctx context.Context, store []registry.Endpoint, remove []registry.Claim, answer *registryv1.ReportResponse) (asked, error) {
+	var a asked
+	for i := range store {
+		a.keys = append(a.keys, store[i].Key)
+	}
+	for i := range remove {
+		a.keys = append(a.keys, remove[i].Key)
+	}
+	out, err := s.store.Reconcile(ctx, store, remove)
+	if err != nil {
+		return a, err
+	}
+	a.conflicts, a.nothing = out.Conflicts, out.Written+out.Removed == 0
 	answer.Revision = string(out.Revision)
 	answer.Written, answer.Removed = uint32(out.Written), uint32(out.Removed)
 	for _, i := range slices.Sorted(maps.Keys(out.Conflicts)) {
 		answer.Conflicts = append(answer.Conflicts, &registryv1.Conflict{
-			Endpoint: wire.KeyToProto(endpoints[i].Key), Message: out.Conflicts[i].Error(),
+			Endpoint: wire.KeyToProto(store[i].Key), Message: out.Conflicts[i].Error(),
 		})
 	}
-	return answer, nil
+	return a, nil
 }
 
 // vouch makes the nodes present that endpoints are registered for: who registers
@@ -144,12 +180,20 @@ func (s *service) vouch(ctx context.Context, endpoints []registry.Endpoint) erro
 }
 
 func (s *service) setHealth(ctx context.Context, claims []registry.Claim, health registry.Health) (registry.Revision, error) {
+	keys, nodes := make([]registry.Key, len(claims)), make([]string, len(claims))
+	for i, c := range claims {
+		keys[i], nodes[i] = c.Key, c.Node
+	}
+	if err := s.guard.permit(ctx, "set_health", access.Action{Need: access.Write, Nodes: nodes}); err != nil {
+		return "", err
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.writeTimeout)
 	defer cancel()
 	start := time.Now()
 	rev, err := s.store.SetHealth(ctx, claims, health)
 	err = writeError(ctx, err)
 	s.metrics.wrote("set_health", start, err)
+	s.guard.audit.record(ctx, "set_health", keys, err)
 	return rev, err
 }
 
