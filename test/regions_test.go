@@ -262,7 +262,7 @@ func TestSilentPeerDelaysNobody(t *testing.T) {
 	}
 }
 
-// TestEmbeddedEtcd keeps its data over a restart.
+// TestEmbeddedEtcd keeps its data over a restart, and for its own region.
 func TestEmbeddedEtcd(t *testing.T) {
 	p := startRegistrar(t, "--data-dir", t.TempDir(), "--embedded-etcd-client-url", "http://"+etcdtest.FreeAddress(t))
 	p.register("hello", "10.0.0.1", 1001)
@@ -272,4 +272,8 @@ func TestEmbeddedEtcd(t *testing.T) {
 	}
 	p.start()
 	p.awaitEndpoints("hello", "local/local 10.0.0.1:1001")
+	p.stop()
+	if r := aether(t, append(p.args, "--region", "b")...); r.code != 1 || !strings.Contains(r.stderr, "--region local") {
+		t.Errorf("the data of another region: exit code %d, %q; want 1 and its name", r.code, r.stderr)
+	}
 }
