@@ -15,7 +15,7 @@ func registrarFlags(f *pflag.FlagSet, c *config.Registrar) {
 	f.StringVar(&c.EmbeddedEtcdClientURL, "embedded-etcd-client-url", c.EmbeddedEtcdClientURL, "where an embedded etcd serves clients, peers' replicators too")
 
 	peerFlags(f, c)
-	f.DurationVar(&c.LeaseTTL, "lease-ttl", c.LeaseTTL, "how long peers serve this region once it is gone")
+	f.DurationVar(&c.LeaseTTL, "lease-ttl", c.LeaseTTL, "how long peers serve this region once it is gone; below 10s little is left for a handover between registrars")
 
 	f.StringVar(&c.GRPCAddress, "grpc-address", c.GRPCAddress, "where to serve gRPC")
 	f.StringVar(&c.HTTPAddress, "http-address", c.HTTPAddress, "where to serve HTTP")
