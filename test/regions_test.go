@@ -233,8 +233,11 @@ func TestLocalEtcdOutage(t *testing.T) {
 		age, err := time.ParseDuration(b.standing("/v1/regions", "a").Age)
 		return err == nil && age > leaseTTL+3*time.Second
 	})
-	if r := aether(t, "register", "hello", "10.0.0.2", "--port", "http=1", "--registrar", b.grpc); r.code != 1 {
-		t.Errorf("register without etcd: exit code %d, %s; want 1", r.code, r.stderr)
+	if r := aether(t, "register", "hello", "10.0.0.2", "--port", "http=1", "--registrar", b.grpc); r.code != 3 || strings.Contains(r.stderr, "is it running there") {
+		t.Errorf("register without etcd: exit code %d, %s; want 3 and what the registrar says", r.code, r.stderr)
+	}
+	if r := aether(t, "status", "--registrar", b.grpc); r.code != 1 || !strings.Contains(r.stderr, "region b: own etcd has not answered for") {
+		t.Errorf("status without etcd: exit code %d, %s; want 1 and that the own etcd is away", r.code, r.stderr)
 	}
 
 	regions[1].etcd.Restart()
