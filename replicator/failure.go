@@ -30,6 +30,13 @@ var (
 	// as it was.
 	errBroken = errors.New("store changed under the mirror")
 
+	// errRecords ends a session whose owner, state or live key on the peer somebody
+	// else has changed: the next one reads them and puts them right.
+	errRecords = errors.New("the mirror's records on the peer were changed by somebody else")
+
+	// errStalled ends a session whose watch does not follow the origin.
+	errStalled = errors.New("stalled")
+
 	errLeasesLost = errors.New("leases lost")
 )
 
@@ -99,6 +106,10 @@ func cause(err error) string {
 		return "full"
 	case errors.Is(err, errBroken):
 		return "store_changed"
+	case errors.Is(err, errStalled):
+		return "stalled"
+	case errors.Is(err, errRecords):
+		return "records_changed"
 	case errors.Is(err, errLeasesLost):
 		return "leases_lost"
 	case errors.Is(err, rpctypes.ErrCompacted):

@@ -23,6 +23,8 @@ type fence struct {
 	// can't be told apart, so it serves deletes alone and gives way to a written
 	// one as soon as there is space.
 	owner []byte
+	// since is the peer's revision in which the fence was taken.
+	since int64
 }
 
 func (f fence) compare() clientv3.Cmp {
@@ -57,5 +59,6 @@ func (m *mirror) takeFence(ctx context.Context, ownerRev int64) (fence, error) {
 	if !resp.Succeeded {
 		return fence{}, fmt.Errorf("take fence: %w", ErrFenced)
 	}
+	f.since = resp.Header.Revision
 	return f, nil
 }

@@ -24,6 +24,8 @@ type history struct {
 	begun time.Time
 	lines []string
 	keys  map[string][]string
+	// printed: it has been told already.
+	printed bool
 }
 
 func newHistory() *history { return &history{begun: time.Now(), keys: map[string][]string{}} }
@@ -55,6 +57,7 @@ func (h *history) print(t *testing.T, text string) {
 	t.Helper()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.printed = true
 	t.Logf("what happened, in seconds since the start:\n%s", strings.Join(h.lines[max(0, len(h.lines)-rememberedLines):], "\n"))
 	for key, lines := range h.keys {
 		if strings.Contains(text+" ", key+" ") {

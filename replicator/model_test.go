@@ -109,6 +109,9 @@ func runModel(t *testing.T, seed uint64, lasts time.Duration) {
 	m := newModel(t, seed)
 	t.Logf("seed %d: TTL %d s, %d members; again with %s=%d", seed, m.ttl, m.peer.Members(), seedVariable, seed)
 	t.Cleanup(func() {
+		if t.Failed() && !m.history.printed {
+			m.history.print(t, "it failed")
+		}
 		if t.Failed() {
 			t.Logf("do it again with %s=%d", seedVariable, seed)
 		}

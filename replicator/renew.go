@@ -181,6 +181,7 @@ func (s *session) ensureLive(ctx context.Context, dead map[clientv3.LeaseID]bool
 	if err != nil {
 		return fmt.Errorf("grant lease of live key: %w", err)
 	}
+	s.liveWanted.Store(int64(granted.ID))
 	resp, err := s.client.Txn(ctx).If(s.fence.compare()).
 		Then(clientv3.OpPut(keyspace.LiveKey(s.origin), string(value), clientv3.WithLease(granted.ID))).Commit()
 	switch {

@@ -28,8 +28,10 @@ type session struct {
 	streams string
 	// liveLease is the lease of the live key.
 	liveLease clientv3.LeaseID
-	deleted   revisions
-	poison    *poison
+	// liveWanted is the lease of the live key that is, or is about to be, there.
+	liveWanted atomic.Int64
+	deleted    revisions
+	poison     *poison
 	// full: the peer has no space, so deletes go and puts wait.
 	full atomic.Bool
 	// last is the last change seen: a witness for a checkpoint, and for the next
@@ -67,6 +69,7 @@ func newSession(m *mirror, f found, held fence) *session {
 	}
 	s.rec = &recorder{mirror: m, fence: held, table: table, seen: &s.seenTheirs}
 	s.seenTheirs.Store(f.revision)
+	s.liveWanted.Store(int64(f.liveLease))
 	s.valueSize.Store(firstValueSize)
 	return s
 }
@@ -140,7 +143,7 @@ func (s *session) work(ctx context.Context, p plan, begun time.Time) error {
 		func(ctx context.Context) error { return s.follow(ctx, p.from, opened) },
 		func(ctx context.Context) error { return s.converge(ctx, p, begun, opened) },
 		s.mendAlways, s.renewAlways, s.sendAlways, s.watchPeer, s.recordAlways, s.probeAlways, s.auditAlways,
-		s.credentialsAlways, s.repairAlways, s.inspect,
+		s.credentialsAlways, s.repairAlways, s.inspect, s.watchRecords,
 	} {
 		g.Go(func() error { return job(ctx) })
 	}

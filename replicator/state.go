@@ -77,9 +77,11 @@ type recorder struct {
 	fence fence
 	table *leaseTable
 	// seen is the highest revision of the peer that the session has seen.
-	seen  *atomic.Int64
-	mu    sync.Mutex
-	phase mirrorv1.Phase
+	seen *atomic.Int64
+	// written are the last values that were, or are about to be, written.
+	written sums
+	mu      sync.Mutex
+	phase   mirrorv1.Phase
 	// checkpoint and witness as last told; 0 while syncing.
 	checkpoint int64
 	witness    *mirrorv1.Witness
@@ -105,6 +107,7 @@ func (r *recorder) write(ctx context.Context) error {
 	if err := r.peerWentOn(ctx); err != nil {
 		return err
 	}
+	r.written.add(value)
 	resp, err := r.client.Txn(ctx).If(r.fence.compare()).
 		Then(clientv3.OpPut(keyspace.StateKey(r.origin), string(value))).Commit()
 	switch {
@@ -201,12 +204,8 @@ func (m *mirror) confirms(ctx context.Context, state *mirrorv1.State) (testimony
 	}
 	got, err := m.source.Get(ctx, key, options...)
 	switch {
-	case errors.Is(err, rpctypes.ErrCompacted):
-		return forgotten, nil
-	case errors.Is(err, rpctypes.ErrFutureRev):
-		return ahead, nil
 	case err != nil:
-		return notAsked, err
+		return absence(err)
 	case w == nil && len(got.Kvs) == 0, w != nil && len(got.Kvs) == 1 && proto.Equal(w, m.testify(got.Kvs[0])):
 		return confirmed, nil
 	default:

@@ -40,7 +40,7 @@ type circumstances struct {
 	// own and theirs are the IDs of the stores now.
 	own, theirs string
 	// restored is the reason for which this process knows that a store was set
-	// back; empty if none was.
+	// back, or reasonCompacted if it can't tell any more; empty if none was.
 	restored string
 	// repair: an operator wants it rebuilt.
 	repair bool
@@ -78,7 +78,7 @@ func choose(c circumstances) plan {
 	case state.GetOriginStore() != c.own:
 		return plan{reason: reasonOriginChanged, broken: true}
 	case c.restored != "":
-		return plan{reason: c.restored, broken: true}
+		return plan{reason: c.restored, broken: c.restored != reasonCompacted}
 	case state.GetPeerStore() != c.theirs:
 		return plan{reason: reasonPeerChanged}
 	case state.GetCheckpoint() > c.head, c.witness == ahead, c.witness == denies:
