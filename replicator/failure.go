@@ -34,6 +34,9 @@ var (
 	// else has changed: the next one reads them and puts them right.
 	errRecords = errors.New("the mirror's records on the peer were changed by somebody else")
 
+	// errStalled ends a session whose watch does not follow the origin.
+	errStalled = errors.New("stalled")
+
 	errLeasesLost = errors.New("leases lost")
 )
 
@@ -103,6 +106,8 @@ func cause(err error) string {
 		return "full"
 	case errors.Is(err, errBroken):
 		return "store_changed"
+	case errors.Is(err, errStalled):
+		return "stalled"
 	case errors.Is(err, errRecords):
 		return "records_changed"
 	case errors.Is(err, errLeasesLost):

@@ -106,19 +106,26 @@ func (r *revisions) has(rev int64) bool {
 // were.
 const probeEvery = 5 * time.Second
 
-// probeAlways ends the session when a store was replaced or set back: a restored
-// etcd does not say so, and a watch from a revision that it has yet to reach
-// waits in silence.
+// probeAlways ends the session when a store was replaced or set back, or when the
+// watch of the origin stands still: a restored etcd does not say so, a watch from a
+// revision that it has yet to reach waits in silence, and so does one on a
+// connection that hangs.
 func (s *session) probeAlways(ctx context.Context) error {
+	head, position := int64(0), int64(0)
 	for sleep(ctx, probeEvery) {
-		if err := s.probe(ctx); err != nil {
+		if now := s.queue.depth().position; now == position && now < head {
+			return fmt.Errorf("watch of own etcd stands still at revision %d, which was at %d %v ago: %w", now, head, probeEvery, errStalled)
+		}
+		position = s.queue.depth().position
+		if err := s.probe(ctx, &head); err != nil {
 			return err
 		}
 	}
 	return ctx.Err()
 }
 
-func (s *session) probe(ctx context.Context) error {
+// probe asks both stores; head becomes the origin's revision.
+func (s *session) probe(ctx context.Context, head *int64) error {
 	ctx, cancel := context.WithTimeout(ctx, s.callTimeout())
 	defer cancel()
 	last := s.own
@@ -128,6 +135,8 @@ func (s *session) probe(ctx context.Context) error {
 		if err := follows("own etcd", last, own); err != nil {
 			return err
 		}
+		*head = own.revision
+		s.requestProgress() // by the next probe the watch is there
 	} else {
 		// An origin without quorum is what renewAlways is about.
 		s.log.Debug("probe own etcd", "error", err)

@@ -1,6 +1,9 @@
 package test
 
 import (
+	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -45,6 +48,19 @@ func TestListenersWithTLS(t *testing.T) {
 		if r := aether(t, args...); r.code != 3 {
 			t.Errorf("%s: exit code %d, %s; want 3", name, r.code, r.stdout)
 		}
+	}
+}
+
+// TestMissingCertificate is told before anything runs.
+func TestMissingCertificate(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	r := aether(t, "registrar", "--data-dir", data, "--tls-cert", "no-such-file", "--tls-key", "no-such-file",
+		"--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0", "--embedded-etcd-client-url", "http://127.0.0.1:0")
+	if r.code != 1 || !strings.Contains(r.stderr, "no-such-file") {
+		t.Errorf("exit code %d, %q; want 1 and the file", r.code, r.stderr)
+	}
+	if _, err := os.Stat(data); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the embedded etcd was started: %v", err)
 	}
 }
 

@@ -100,3 +100,18 @@ func TestEveryCommandSaysWhatItDoes(t *testing.T) {
 		}
 	}
 }
+
+func TestVersionAndCompletions(t *testing.T) {
+	for args, want := range map[string]string{
+		"--version":                       versionLine() + "\n",
+		"version":                         versionLine() + "\n",
+		"__complete services -o ":         "table\njson\n",
+		"__complete register --protocol ": "http\ngrpc\ntcp\nudp\n",
+	} {
+		var out, errOut bytes.Buffer
+		code := run(t.Context(), strings.Split(args, " "), streams{out: &out, err: &errOut})
+		if code != exitFine || !strings.HasPrefix(out.String(), want) {
+			t.Errorf("aether %s: exit code %d, %q, %q, want %q", args, code, out.String(), errOut.String(), want)
+		}
+	}
+}

@@ -15,7 +15,7 @@ func registrarFlags(f *pflag.FlagSet, c *config.Registrar) {
 	f.StringVar(&c.EmbeddedEtcdClientURL, "embedded-etcd-client-url", c.EmbeddedEtcdClientURL, "where an embedded etcd serves clients, peers' replicators too")
 
 	peerFlags(f, c)
-	f.DurationVar(&c.LeaseTTL, "lease-ttl", c.LeaseTTL, "how long peers serve this region once it is gone")
+	f.DurationVar(&c.LeaseTTL, "lease-ttl", c.LeaseTTL, "how long peers serve this region once it is gone; below 10s little is left for a handover between registrars")
 
 	f.DurationVar(&c.PresenceTTL, "presence-ttl", c.PresenceTTL, "how long a node is present after it reported")
 	f.DurationVar(&c.SweepGrace, "sweep-grace", c.SweepGrace, "how long a node must be absent before its endpoints are removed, and a cluster before it is served as unhealthy")

@@ -106,6 +106,8 @@ tell.`,
 			return cmd.Help()
 		},
 	}
+	root.Version = versionText()
+	root.SetVersionTemplate(versionLine() + "\n")
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)

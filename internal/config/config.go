@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -168,6 +169,21 @@ func Load(path string) (Registrar, error) {
 	return c, nil
 }
 
+// advised adds to a YAML error what is wanted instead, where its own text does not
+// tell.
+func advised(err error) error {
+	mistakes, ok := errors.AsType[*yaml.TypeError](err)
+	if !ok {
+		return err
+	}
+	for i, text := range mistakes.Errors {
+		if strings.HasSuffix(text, "into time.Duration") {
+			mistakes.Errors[i] = text + ": want a duration such as 30s"
+		}
+	}
+	return mistakes
+}
+
 // Parse returns the defaults changed by a YAML document. A key that is not known
 // is an error; an empty document changes nothing.
 func Parse(document []byte) (Registrar, error) {
@@ -175,7 +191,7 @@ func Parse(document []byte) (Registrar, error) {
 	d := yaml.NewDecoder(bytes.NewReader(document))
 	d.KnownFields(true)
 	if err := d.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
-		return Registrar{}, err
+		return Registrar{}, advised(err)
 	}
 	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return Registrar{}, errors.New("more than one YAML document")

@@ -68,6 +68,13 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func TestDurationWithoutUnit(t *testing.T) {
+	_, err := config.Parse([]byte("lease-ttl: 5\n"))
+	if err == nil || !strings.Contains(err.Error(), "want a duration such as 30s") {
+		t.Errorf("a duration without its unit: %v", err)
+	}
+}
+
 func TestValidate(t *testing.T) {
 	tests := []struct {
 		name   string
