@@ -98,7 +98,9 @@ type Endpoint struct {
 	Health Health
 	Zone   string
 	// Node claims the endpoint: while present, no other node may register the
-	// same key. Empty: nobody does.
+	// same key. It is present while it reports to a registrar; once it is absent
+	// for longer than a grace, the endpoint is removed. Empty: nobody claims it,
+	// and it stays until it is unregistered.
 	Node string
 	// Network names the address space in which IP means this endpoint. Empty:
 	// one flat network.
@@ -107,6 +109,10 @@ type Endpoint struct {
 	// name.
 	Gateways map[string]netip.AddrPort
 	Metadata map[string]string
+	// Lapsed: the endpoint's region is not proven to live any more. A registrar
+	// that serves such endpoints all the same does so for services that have
+	// nothing healthy left, and never prefers them. Registering ignores it.
+	Lapsed bool
 }
 
 // Locality returns where e runs.
@@ -126,8 +132,17 @@ func (e Endpoint) Equal(o Endpoint) bool {
 	return e.Key == o.Key &&
 		max(e.Weight, 1) == max(o.Weight, 1) &&
 		max(e.Health, Healthy) == max(o.Health, Healthy) &&
-		e.Zone == o.Zone && e.Node == o.Node && e.Network == o.Network &&
+		e.Zone == o.Zone && e.Node == o.Node && e.Network == o.Network && e.Lapsed == o.Lapsed &&
 		slices.Equal(e.Ports, o.Ports) &&
 		maps.Equal(e.Gateways, o.Gateways) &&
 		maps.Equal(e.Metadata, o.Metadata)
+}
+
+// KeepDraining returns e, a node's report, as it is stored in place of stored: a
+// node that reports what it has does not end a drain that somebody began.
+func (e Endpoint) KeepDraining(stored Endpoint) Endpoint {
+	if stored.Health == Draining {
+		e.Health = Draining
+	}
+	return e
 }

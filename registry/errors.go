@@ -23,6 +23,9 @@ const (
 	SlowReader
 	// Denied: the caller may not do this.
 	Denied
+	// Limited: the caller asks for more than its share; slow down and retry.
+	// Nothing was done.
+	Limited
 )
 
 // String returns the kind's name in lower case.
@@ -40,6 +43,8 @@ func (k Kind) String() string {
 		return "slow reader"
 	case Denied:
 		return "denied"
+	case Limited:
+		return "limited"
 	default:
 		return "internal"
 	}

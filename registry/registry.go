@@ -81,6 +81,17 @@ type Claim struct {
 	Node string
 }
 
+// Outcome is what it took to make a node's endpoints equal to its report.
+type Outcome struct {
+	// Revision at which all of it is durable.
+	Revision Revision
+	// Written and Removed count what differed.
+	Written, Removed int
+	// Conflicts has an error for each endpoint that another node holds, by its
+	// index in the report.
+	Conflicts map[int]error
+}
+
 // EventKind says what an Event tells.
 type EventKind uint8
 

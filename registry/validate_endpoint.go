@@ -51,7 +51,7 @@ func (e Endpoint) validateNames() error {
 
 // validateTarget refuses addresses that no client can connect to.
 func validateTarget(field string, ip netip.Addr) error {
-	if ip.IsUnspecified() || ip.IsMulticast() {
+	if ip.IsUnspecified() || ip.IsMulticast() || ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
 		return Invalidf(field, "%s is no address of one host: give the unicast address that clients connect to", ip)
 	}
 	return nil
@@ -181,6 +181,7 @@ func PrepareClaims(own Origin, claims []Claim) ([]Claim, error) {
 
 func prepareEndpoint(own Origin, e Endpoint) (Endpoint, error) {
 	e = e.Clone()
+	e.Lapsed = false
 	if err := e.Key.adopt(own); err != nil {
 		return Endpoint{}, err
 	}

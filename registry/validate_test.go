@@ -120,6 +120,7 @@ func TestEndpointValidate(t *testing.T) {
 		{"ip", func(e *registry.Endpoint) { e.IP = netip.MustParseAddr("fe80::1%x") }},
 		{"ip", func(e *registry.Endpoint) { e.IP = netip.MustParseAddr("0.0.0.0") }},
 		{"ip", func(e *registry.Endpoint) { e.IP = netip.MustParseAddr("ff02::1") }},
+		{"ip", func(e *registry.Endpoint) { e.IP = netip.MustParseAddr("255.255.255.255") }},
 		{"zone", func(e *registry.Endpoint) { e.Zone = "a 1" }},
 		{"network", func(e *registry.Endpoint) { e.Network = "a/1" }},
 		{"node", func(e *registry.Endpoint) { e.Node = "a/1" }},

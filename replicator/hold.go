@@ -21,7 +21,7 @@ func (s *session) hold(ctx context.Context, p plan) error {
 		if 2*lost <= total {
 			return nil
 		}
-		s.status.enter(StateHeld, fmt.Errorf("%s: a rebuild would delete %d of the mirror's %d keys", p.reason, lost, total))
+		s.status.enter(StateHeld, fmt.Errorf("%s: a rebuild would delete %d of the mirror's %d keys: see what it would delete with `aether mirror repair`, and accept it with --accept", p.reason, lost, total))
 		s.log.Error("mirror held: a rebuild would delete most of it; if that is right, accept it", "reason", p.reason, "delete", lost, "keys", total)
 		accepted, err := s.accepted(ctx)
 		if err != nil {

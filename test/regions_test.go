@@ -233,8 +233,11 @@ func TestLocalEtcdOutage(t *testing.T) {
 		age, err := time.ParseDuration(b.standing("/v1/regions", "a").Age)
 		return err == nil && age > leaseTTL+3*time.Second
 	})
-	if r := aether(t, "register", "hello", "10.0.0.2", "--port", "http=1", "--registrar", b.grpc); r.code != 1 {
-		t.Errorf("register without etcd: exit code %d, %s; want 1", r.code, r.stderr)
+	if r := aether(t, "register", "hello", "10.0.0.2", "--port", "http=1", "--registrar", b.grpc); r.code != 3 || strings.Contains(r.stderr, "is it running there") {
+		t.Errorf("register without etcd: exit code %d, %s; want 3 and what the registrar says", r.code, r.stderr)
+	}
+	if r := aether(t, "status", "--registrar", b.grpc); r.code != 1 || !strings.Contains(r.stderr, "region b: own etcd has not answered for") {
+		t.Errorf("status without etcd: exit code %d, %s; want 1 and that the own etcd is away", r.code, r.stderr)
 	}
 
 	regions[1].etcd.Restart()
@@ -262,7 +265,7 @@ func TestSilentPeerDelaysNobody(t *testing.T) {
 	}
 }
 
-// TestEmbeddedEtcd keeps its data over a restart.
+// TestEmbeddedEtcd keeps its data over a restart, and for its own region.
 func TestEmbeddedEtcd(t *testing.T) {
 	p := startRegistrar(t, "--data-dir", t.TempDir(), "--embedded-etcd-client-url", "http://"+etcdtest.FreeAddress(t))
 	p.register("hello", "10.0.0.1", 1001)
@@ -272,4 +275,8 @@ func TestEmbeddedEtcd(t *testing.T) {
 	}
 	p.start()
 	p.awaitEndpoints("hello", "local/local 10.0.0.1:1001")
+	p.stop()
+	if r := aether(t, append(p.args, "--region", "b")...); r.code != 1 || !strings.Contains(r.stderr, "--region local") {
+		t.Errorf("the data of another region: exit code %d, %q; want 1 and its name", r.code, r.stderr)
+	}
 }

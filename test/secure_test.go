@@ -1,6 +1,9 @@
 package test
 
 import (
+	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,7 +19,10 @@ func TestListenersWithTLS(t *testing.T) {
 	ca := certtest.New(t)
 	ca.Server("server")
 	ca.Client("client")
-	p := newRegistrar(t, "--data-dir", t.TempDir(), "--embedded-etcd-client-url", "http://127.0.0.1:0",
+	ca.Workload("n1", "/c1/node/n1")
+	policy := filepath.Join(t.TempDir(), "auth.yaml")
+	write(t, policy, "rules:\n- role: writer\n  identities: [cn:client]\n- role: node\n  identities: ['spiffe://example.org/*/node/{node}']\n")
+	p := newRegistrar(t, "--data-dir", t.TempDir(), "--embedded-etcd-client-url", "http://127.0.0.1:0", "--auth", policy,
 		"--tls-cert", ca.Cert("server"), "--tls-key", ca.Key("server"), "--tls-client-ca", ca.CA())
 	p.launch()
 
@@ -27,6 +33,13 @@ func TestListenersWithTLS(t *testing.T) {
 	if r := aether(t, append([]string{"register", "hello", "10.0.0.1", "--port", "http=1"}, with...)...); r.code != 0 {
 		t.Errorf("register with a certificate: exit code %d, %s", r.code, r.stderr)
 	}
+	asNode := []string{"--registrar", p.grpc, "--tls-ca", ca.CA(), "--tls-cert", ca.Cert("n1"), "--tls-key", ca.Key("n1")}
+	for node, code := range map[string]int{"n1": 0, "n2": 1} {
+		args := append([]string{"register", "hello", "10.0.0.2", "--port", "http=1", "--node", node}, asNode...)
+		if r := aether(t, args...); r.code != code {
+			t.Errorf("node n1 registers an endpoint of %s: exit code %d, %s", node, r.code, r.stderr)
+		}
+	}
 	for name, without := range map[string][]string{
 		"no certificate": {"--tls-ca", ca.CA()},
 		"plain text":     {},
@@ -35,6 +48,19 @@ func TestListenersWithTLS(t *testing.T) {
 		if r := aether(t, args...); r.code != 3 {
 			t.Errorf("%s: exit code %d, %s; want 3", name, r.code, r.stdout)
 		}
+	}
+}
+
+// TestMissingCertificate is told before anything runs.
+func TestMissingCertificate(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	r := aether(t, "registrar", "--data-dir", data, "--tls-cert", "no-such-file", "--tls-key", "no-such-file",
+		"--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0", "--embedded-etcd-client-url", "http://127.0.0.1:0")
+	if r.code != 1 || !strings.Contains(r.stderr, "no-such-file") {
+		t.Errorf("exit code %d, %q; want 1 and the file", r.code, r.stderr)
+	}
+	if _, err := os.Stat(data); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the embedded etcd was started: %v", err)
 	}
 }
 

@@ -1,7 +1,9 @@
 package test
 
 import (
+	"io"
 	"net"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -72,6 +74,27 @@ func TestUnreachableEtcd(t *testing.T) {
 		"--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0")
 	if r.code != 1 || !strings.Contains(r.stderr, nobody) {
 		t.Errorf("exit code %d, %q; want 1 and the endpoint", r.code, r.stderr)
+	}
+}
+
+// TestWaitsForEtcd: while its etcd is away a registrar says so to whoever probes it,
+// and lets no client of gRPC hang.
+func TestWaitsForEtcd(t *testing.T) {
+	nobody := etcdtest.FreeAddress(t)
+	p := newRegistrar(t, "--etcd-endpoints", nobody)
+	p.launch()
+	eventually(t, "/readyz says what is waited for", func() bool {
+		resp, err := http.Get("http://" + p.http + "/readyz")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		return err == nil && resp.StatusCode == http.StatusServiceUnavailable && strings.Contains(string(body), nobody)
+	})
+	if c, err := net.Dial("tcp", p.grpc); err == nil {
+		_ = c.Close()
+		t.Error("gRPC is listened for, and nobody serves it")
 	}
 }
 

@@ -65,6 +65,11 @@ func TestTroubles(t *testing.T) {
 		{name: "another mirrors", peers: []*registryv1.Peer{{State: "standby", Leader: "x"}}},
 		{name: "nobody mirrors", peers: []*registryv1.Peer{{Region: "b", State: "standby"}}, want: []string{"the mirror to b is standby"}},
 		{
+			name:    "the own etcd",
+			regions: []*registryv1.Region{{Region: "a", State: "own", Reason: "own etcd has not answered for 8s"}},
+			want:    []string{"region a: own etcd has not answered for 8s"},
+		},
+		{
 			name:    "a region and a peer",
 			regions: []*registryv1.Region{{Region: "b", State: "lapsed", Reason: "no keepalive"}},
 			peers:   []*registryv1.Peer{{Region: "b", State: "connecting", LastError: "refused"}},
@@ -92,6 +97,21 @@ func TestEveryCommandSaysWhatItDoes(t *testing.T) {
 		}
 		if c.Short == "" {
 			t.Errorf("aether %s has no summary", c.Name())
+		}
+	}
+}
+
+func TestVersionAndCompletions(t *testing.T) {
+	for args, want := range map[string]string{
+		"--version":                       versionLine() + "\n",
+		"version":                         versionLine() + "\n",
+		"__complete services -o ":         "table\njson\n",
+		"__complete register --protocol ": "http\ngrpc\ntcp\nudp\n",
+	} {
+		var out, errOut bytes.Buffer
+		code := run(t.Context(), strings.Split(args, " "), streams{out: &out, err: &errOut})
+		if code != exitFine || !strings.HasPrefix(out.String(), want) {
+			t.Errorf("aether %s: exit code %d, %q, %q, want %q", args, code, out.String(), errOut.String(), want)
 		}
 	}
 }

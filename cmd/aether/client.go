@@ -5,10 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
 
 	"github.com/aether-federation/aether/internal/config"
 	"github.com/aether-federation/aether/registry"
@@ -23,6 +26,8 @@ type clientFlags struct {
 	tls           bool
 	ca, cert, key string
 	timeout       time.Duration
+
+	contact contact
 }
 
 // clientCommand gives c what every client of a registrar takes.
@@ -45,7 +50,10 @@ func (f *clientFlags) dial() (*remote.Registry, error) {
 	if (f.cert == "") != (f.key == "") {
 		return nil, usage(errors.New("--tls-cert and --tls-key go together: give both"))
 	}
-	var options []remote.Option
+	if err := checkRegistrar(f.address()); err != nil {
+		return nil, usage(err)
+	}
+	options := []remote.Option{remote.WithDialOptions(grpc.WithStatsHandler(&f.contact))}
 	if f.tls || f.ca != "" || f.cert != "" {
 		t, err := config.ClientTLS(f.ca, f.cert, f.key)
 		if err != nil {
@@ -60,6 +68,18 @@ func (f *clientFlags) dial() (*remote.Registry, error) {
 	return r, nil
 }
 
+// checkRegistrar accepts host:port, and the targets of gRPC's that name a scheme.
+func checkRegistrar(address string) error {
+	if strings.Contains(address, ":///") || strings.HasPrefix(address, "unix:") {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || port == "" || strings.Contains(host, "/") {
+		return fmt.Errorf("--registrar %q: want host:port, the address that the registrar serves gRPC at; TLS is asked for with --tls or --tls-ca", address)
+	}
+	return nil
+}
+
 // ask connects to the registrar for one question. What could not be asked is not
 // known: the exit code says so.
 func (a *app) ask(ctx context.Context, question func(context.Context, *remote.Registry) error) error {
@@ -70,7 +90,8 @@ func (a *app) ask(ctx context.Context, question func(context.Context, *remote.Re
 	return err
 }
 
-// tell connects to the registrar for one order.
+// tell connects to the registrar for one order. The exit code says so when whether
+// it was carried out is not known.
 func (a *app) tell(ctx context.Context, order func(context.Context, *remote.Registry) error) (err error) {
 	r, err := a.client.dial()
 	if err != nil {
@@ -79,15 +100,35 @@ func (a *app) tell(ctx context.Context, order func(context.Context, *remote.Regi
 	defer func() { err = errors.Join(err, r.Close()) }()
 	ctx, cancel := context.WithTimeout(ctx, a.client.timeout)
 	defer cancel()
-	return a.explain(order(ctx, r))
+	err = order(ctx, r)
+	if unreachable(err) && a.client.contact.sent.Load() {
+		return &exitError{code: exitUnsure, err: a.explain(err)}
+	}
+	return a.explain(err)
 }
 
-// explain adds what to do about a registrar that does not answer.
+// explain adds what to do about a registrar that cannot answer, or cannot be asked.
 func (a *app) explain(err error) error {
-	if !unreachable(err) {
+	c, at := &a.client.contact, a.client.address()
+	switch {
+	case !unreachable(err):
 		return err
+	case c.answered.Load():
+		return fmt.Errorf("the registrar at %s cannot do it now: %w; try again", at, err)
+	case c.sent.Load():
+		return fmt.Errorf("the registrar at %s was asked and did not answer: %w; try again", at, err)
+	case otherTransport(err):
+		return fmt.Errorf("the registrar at %s and this command do not speak the same: %w; give --tls or --tls-ca where it serves TLS, and neither where it serves plain text; --registrar takes its gRPC address", at, err)
+	default:
+		return fmt.Errorf("no answer from the registrar at %s: %w; is it running there? Name another with --registrar or %s", at, err, registrarVariable)
 	}
-	return fmt.Errorf("no answer from the registrar at %s: %w; is it running there? Name another with --registrar or %s", a.client.address(), err, registrarVariable)
+}
+
+// otherTransport reports whether err is of a connection that came about and whose
+// ends did not understand, or trust, each other. gRPC tells it in its text alone.
+func otherTransport(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "authentication handshake failed") || strings.Contains(text, "server preface")
 }
 
 func unreachable(err error) bool {

@@ -17,10 +17,20 @@ type names func(context.Context, *remote.Registry) ([]string, error)
 
 // complete completes a flag with names.
 func (a *app) complete(c *cobra.Command, flag string, of names) {
-	// It fails for a flag that is not there or is completed already: a mistake here.
-	if err := c.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	completeBy(c, flag, func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return a.namesNow(cmd.Context(), of), cobra.ShellCompDirectiveNoFileComp
-	}); err != nil {
+	})
+}
+
+// completeWords completes a flag with words that are always the same.
+func completeWords(c *cobra.Command, flag string, words ...string) {
+	completeBy(c, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// completeBy panics for a flag that is not there or is completed already: a mistake
+// of its caller.
+func completeBy(c *cobra.Command, flag string, by cobra.CompletionFunc) {
+	if err := c.RegisterFlagCompletionFunc(flag, by); err != nil {
 		panic(err)
 	}
 }
@@ -53,7 +63,7 @@ func (a *app) namesNow(ctx context.Context, of names) []string {
 }
 
 func (a *app) serviceNames(ctx context.Context, r *remote.Registry) ([]string, error) {
-	services, err := r.Services(ctx)
+	services, _, err := r.Services(ctx)
 	out := make([]string, 0, len(services))
 	for _, s := range services {
 		out = append(out, s.Name)

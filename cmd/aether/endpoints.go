@@ -73,7 +73,7 @@ func (a *app) endpointTable(endpoints []*registryv1.Endpoint) error {
 		if err != nil {
 			return fmt.Errorf("read endpoint of the registrar: %w", err)
 		}
-		t.row(e.Service, string(e.Protocol), address(e.Key), portList(e.Ports), e.Health.String(),
+		t.row(e.Service, string(e.Protocol), address(e.Key), portList(e.Ports), healthText(e),
 			strconv.Itoa(int(max(e.Weight, 1))), e.Region, e.Cluster, e.Zone, e.Node, short(m.Age))
 	}
 	return t.flush()
@@ -92,4 +92,13 @@ func portList(ports []registry.Port) string {
 		out[i] = fmt.Sprintf("%s=%d", p.Name, p.Number)
 	}
 	return strings.Join(out, ",")
+}
+
+// healthText is an endpoint's health, or that its region has lapsed, which makes
+// its health unknown.
+func healthText(e registry.Endpoint) string {
+	if e.Lapsed {
+		return "lapsed"
+	}
+	return e.Health.String()
 }

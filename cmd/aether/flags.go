@@ -15,13 +15,23 @@ func registrarFlags(f *pflag.FlagSet, c *config.Registrar) {
 	f.StringVar(&c.EmbeddedEtcdClientURL, "embedded-etcd-client-url", c.EmbeddedEtcdClientURL, "where an embedded etcd serves clients, peers' replicators too")
 
 	peerFlags(f, c)
-	f.DurationVar(&c.LeaseTTL, "lease-ttl", c.LeaseTTL, "how long peers serve this region once it is gone")
+	f.DurationVar(&c.LeaseTTL, "lease-ttl", c.LeaseTTL, "how long peers serve this region once it is gone; below 10s little is left for a handover between registrars")
+
+	f.DurationVar(&c.PresenceTTL, "presence-ttl", c.PresenceTTL, "how long a node is present after it reported")
+	f.DurationVar(&c.SweepGrace, "sweep-grace", c.SweepGrace, "how long a node must be absent before its endpoints are removed, and a cluster before it is served as unhealthy")
+	f.Float64Var(&c.SweepMaxShare, "sweep-max-share", c.SweepMaxShare, "share of the cluster's endpoints that may be removed within one grace, up to 1")
 
 	f.StringVar(&c.GRPCAddress, "grpc-address", c.GRPCAddress, "where to serve gRPC")
 	f.StringVar(&c.HTTPAddress, "http-address", c.HTTPAddress, "where to serve HTTP")
 	f.StringVar(&c.TLSCert, "tls-cert", c.TLSCert, "certificate of both listeners, PEM")
 	f.StringVar(&c.TLSKey, "tls-key", c.TLSKey, "its key, PEM")
 	f.StringVar(&c.TLSClientCA, "tls-client-ca", c.TLSClientCA, "serve only clients with a certificate of this authority, PEM")
+	f.StringVar(&c.Auth, "auth", c.Auth, "YAML file that says which client certificates may do what, or off")
+	f.Float64Var(&c.ClientRate, "client-rate", c.ClientRate, "calls a second that one client may make (0: no limit)")
+	f.IntVar(&c.ClientBurst, "client-burst", c.ClientBurst, "calls at once that one client may make")
+	f.IntVar(&c.ClientStreams, "client-streams", c.ClientStreams, "watches that one client may have open (0: no limit)")
+	f.IntVar(&c.ClientConnections, "client-connections", c.ClientConnections, "connections that one address may have open (0: no limit)")
+	f.StringVar(&c.Lapsed, "lapsed", c.Lapsed, "what becomes of a region that lapsed: withdraw, or last-resort: serve it to services with nothing healthy left")
 	f.BoolVar(&c.InsecureListen, "insecure-listen", c.InsecureListen, "allow plain text beyond loopback")
 
 	f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")

@@ -18,6 +18,7 @@ type keyFlags struct {
 
 func (f *keyFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.protocol, "protocol", string(registry.HTTP), "http, grpc, tcp or udp")
+	completeWords(c, "protocol", string(registry.HTTP), string(registry.GRPC), string(registry.TCP), string(registry.UDP))
 	c.Flags().StringVar(&f.instance, "instance", "", "which of several endpoints at one address")
 }
 

@@ -24,6 +24,7 @@ const (
 func (a *app) outputFlag(c *cobra.Command) {
 	c.Flags().VarP(&choice{value: &a.output, of: []string{outputTable, outputJSON}}, "output", "o", "table or json")
 	a.output = outputTable
+	completeWords(c, "output", outputTable, outputJSON)
 }
 
 // choice is a flag that takes one of several words.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/aether-federation/aether/internal/config"
 	"github.com/aether-federation/aether/internal/embeddedetcd"
@@ -16,6 +17,14 @@ type ownEtcd struct {
 	client *etcd.Client
 	// server is nil where the etcd runs elsewhere.
 	server *embeddedetcd.Server
+}
+
+// ownEtcdName is what people are told of the own etcd.
+func ownEtcdName(c config.Registrar) string {
+	if c.Embedded() {
+		return "the embedded etcd at " + c.EmbeddedEtcdClientURL
+	}
+	return "the own etcd at " + strings.Join(c.EtcdEndpoints, ",")
 }
 
 // openEtcd returns the own etcd once it answers.
@@ -30,10 +39,24 @@ func openEtcd(ctx context.Context, c config.Registrar, log *slog.Logger) (*ownEt
 		own.server, endpoints = server, []string{server.Endpoint()}
 		log.Info("embedded etcd serves", "endpoint", server.Endpoint(), "data", c.DataDir)
 	}
-	if err := own.dial(ctx, c, endpoints, log); err != nil {
+	err := own.dial(ctx, c, endpoints, log)
+	if err == nil && c.Embedded() {
+		err = own.checkRegion(ctx, c)
+	}
+	if err != nil {
 		return nil, errors.Join(err, own.close())
 	}
 	return own, nil
+}
+
+// checkRegion refuses data that another region's registrar has written: it would be
+// served as that region's for ever, and nobody would keep it.
+func (o *ownEtcd) checkRegion(ctx context.Context, c config.Registrar) error {
+	other, err := etcd.OtherOwner(ctx, o.client, c.Region)
+	if err != nil || other == "" {
+		return err
+	}
+	return fmt.Errorf("the data in %s is that of region %s, and this is region %s: start it with --region %s, or give this region another --data-dir", c.DataDir, other, c.Region, other)
 }
 
 func (o *ownEtcd) dial(ctx context.Context, c config.Registrar, endpoints []string, log *slog.Logger) error {

@@ -15,9 +15,13 @@ func (a *app) regionsCommand() *cobra.Command {
 		Short: "List regions as the registrar sees them",
 		Long: `List regions as the registrar sees them.
 
-States: own; syncing (being mirrored for the first time, not served yet); live;
-stale (served, but the registrar cannot tell at the moment whether it lives);
-lapsed (its mirror's leases ran out: not served).`,
+States: own; syncing (its mirror is being filled: not served, unless it was before:
+then its last complete view is); live; stale (served as last known: the registrar's
+etcd does not answer, or the origin's lease was removed there early); lapsed (its
+mirror's leases ran out: not served, but as a last resort where that was asked for).
+
+The own region has a reason when its etcd has not answered lately, or when nothing is
+left of one of its clusters.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.regions(cmd.Context())

@@ -43,7 +43,7 @@ func (a *app) registerCommand() *cobra.Command {
 	flags.Uint32Var(&f.weight, "weight", 1, "relative share of traffic")
 	flags.StringVar(&f.health, "health", registry.Healthy.String(), "healthy, unhealthy or draining")
 	flags.StringVar(&f.zone, "zone", "", "zone that the endpoint runs in")
-	flags.StringVar(&f.node, "node", "", "node that claims the endpoint")
+	flags.StringVar(&f.node, "node", "", "node that claims the endpoint; it has to report, or be registered for, again and again: the endpoints of absent nodes are swept")
 	flags.StringVar(&f.network, "network", "", "address space that the IP belongs to")
 	flags.StringToStringVar(&f.metadata, "metadata", nil, "key=value; may be repeated")
 	a.outputFlag(c)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,6 +17,7 @@ import (
 	"github.com/aether-federation/aether/internal/mirrors"
 	"github.com/aether-federation/aether/internal/registrar"
 	"github.com/aether-federation/aether/internal/registrar/etcdfeed"
+	"github.com/aether-federation/aether/internal/registrar/sweep"
 	"github.com/aether-federation/aether/registry"
 	"github.com/aether-federation/aether/registry/etcd"
 )
@@ -65,18 +67,21 @@ func (a *app) runRegistrar(ctx context.Context, c config.Registrar) (err error) 
 	if err != nil {
 		return err
 	}
-	// Listening comes first: a port that is taken is told before anything runs.
-	listeners, err := listen(c)
+	// Ports come first: one that is taken is told before anything runs.
+	listeners, err := listen(c, log)
 	if err != nil {
 		return err
 	}
 	defer listeners.close()
 
-	store, err := openEtcd(ctx, c, log)
+	store, err := awaitEtcd(ctx, c, log, registrar.Waiting{HTTP: listeners.http, TLS: listeners.httpTLS, For: ownEtcdName(c), Log: log})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.close()) }()
+	if err := listeners.openGRPC(c); err != nil {
+		return err
+	}
 	r, err := join(c, log, store, listeners)
 	if err != nil {
 		return err
@@ -86,17 +91,35 @@ func (a *app) runRegistrar(ctx context.Context, c config.Registrar) (err error) 
 	return r.run(ctx)
 }
 
+// awaitEtcd returns the own etcd once it answers. Until then HTTP says so.
+func awaitEtcd(ctx context.Context, c config.Registrar, log *slog.Logger, w registrar.Waiting) (*ownEtcd, error) {
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	var g errgroup.Group
+	g.Go(func() error { return w.Run(waiting) })
+	store, err := openEtcd(ctx, c, log)
+	stop()
+	if waitErr := g.Wait(); waitErr != nil && err == nil {
+		return nil, errors.Join(waitErr, store.close())
+	}
+	return store, err
+}
+
 // process is what runs in one registrar process.
 type process struct {
-	server  *registrar.Server
-	mirrors *mirrors.Mirrors
-	store   *ownEtcd
+	server   *registrar.Server
+	mirrors  *mirrors.Mirrors
+	presence *etcd.Presence
+	sweeper  *sweep.Sweeper
+	store    *ownEtcd
 }
 
 func (p process) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return p.server.Run(ctx) })
 	g.Go(func() error { return p.mirrors.Run(ctx) })
+	g.Go(func() error { return p.presence.Run(ctx) })
+	g.Go(func() error { return p.sweeper.Run(ctx) })
 	g.Go(func() error {
 		select {
 		case err := <-p.store.failed():
@@ -109,13 +132,16 @@ func (p process) run(ctx context.Context) error {
 }
 
 // join builds the parts; nothing runs yet.
-func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l listeners) (process, error) {
+func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l *listeners) (process, error) {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewBuildInfoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	metrics := registrar.NewMetrics(reg)
 	origin := registry.Origin{Region: c.Region, Cluster: c.ClusterName}
-	store, err := etcd.New(etcd.Config{Client: own.client, Origin: origin, Log: log})
+	census := registrar.NewCensus(registrar.CensusConfig{Origin: origin, Grace: c.SweepGrace, Log: log})
+	store, err := etcd.New(etcd.Config{
+		Client: own.client, Origin: origin, Log: log, Present: census.Present, Known: census.Known,
+	})
 	if err != nil {
 		return process{}, err
 	}
@@ -133,31 +159,65 @@ func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l listeners) (proc
 	if err != nil {
 		return process{}, err
 	}
-	tls, err := c.ListenerTLS(log)
+	presence, sweeper, err := ghosts(c, log, own, store, census, reg)
+	if err != nil {
+		return process{}, err
+	}
+	policy, err := c.Access()
 	if err != nil {
 		return process{}, err
 	}
 	server, err := registrar.New(registrar.Config{
 		Origin: origin, Store: store, Feed: etcdfeed.New(f), Peers: m,
-		GRPC: l.grpc, HTTP: l.http, TLS: tls, Log: log, Metrics: metrics, Gatherer: reg,
+		Census: census, Presence: presence, Sweeper: sweeper,
+		GRPC: l.grpc, HTTP: l.http, TLS: l.grpcTLS, HTTPTLS: l.httpTLS, Access: policy, Limits: c.Limits(),
+		LastResort: c.Lapsed == config.LapsedLastResort, Log: log, Metrics: metrics, Gatherer: reg,
 	})
-	return process{server: server, mirrors: m, store: own}, err
+	return process{server: server, mirrors: m, presence: presence, sweeper: sweeper, store: own}, err
 }
 
-type listeners struct{ grpc, http net.Listener }
+// listeners are where the process is reached. That of gRPC is not open before
+// something serves it: a client is refused and tries again, rather than hang.
+type listeners struct {
+	http *net.TCPListener
+	grpc net.Listener
+	// nil: plain text.
+	httpTLS, grpcTLS *tls.Config
+}
 
-func listen(c config.Registrar) (l listeners, err error) {
+func listen(c config.Registrar, log *slog.Logger) (*listeners, error) {
+	var l listeners
+	var err error
+	if l.grpcTLS, l.httpTLS, err = c.ListenerTLS(log); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(l.openGRPC(c), l.closeGRPC()); err != nil {
+		return nil, err
+	}
+	h, err := net.Listen("tcp", c.HTTPAddress)
+	if err != nil {
+		return nil, fmt.Errorf("listen at --http-address: %w", err)
+	}
+	l.http = h.(*net.TCPListener)
+	return &l, nil
+}
+
+func (l *listeners) openGRPC(c config.Registrar) (err error) {
 	if l.grpc, err = net.Listen("tcp", c.GRPCAddress); err != nil {
-		return l, fmt.Errorf("listen at --grpc-address: %w", err)
+		return fmt.Errorf("listen at --grpc-address: %w", err)
 	}
-	if l.http, err = net.Listen("tcp", c.HTTPAddress); err != nil {
-		return l, errors.Join(fmt.Errorf("listen at --http-address: %w", err), l.grpc.Close())
+	return nil
+}
+
+func (l *listeners) closeGRPC() error {
+	if l.grpc == nil {
+		return nil
 	}
-	return l, nil
+	return l.grpc.Close()
 }
 
 // close closes what the server has not closed already.
-func (l listeners) close() {
-	_ = l.grpc.Close()
+func (l *listeners) close() {
+	_ = l.closeGRPC()
 	_ = l.http.Close()
 }

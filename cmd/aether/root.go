@@ -106,11 +106,13 @@ tell.`,
 			return cmd.Help()
 		},
 	}
+	root.Version = versionText()
+	root.SetVersionTemplate(versionLine() + "\n")
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.AddCommand(
-		a.registrarCommand(), a.registerCommand(), a.unregisterCommand(),
+		a.registrarCommand(), a.registerCommand(), a.unregisterCommand(), a.drainCommand(), a.sweepCommand(),
 		a.statusCommand(), a.regionsCommand(), a.servicesCommand(), a.endpointsCommand(), a.watchCommand(),
 		a.mirrorCommand(), a.peerCommand(),
 		a.demoCommand(), a.demoChildCommand(), a.demoBackendCommand(), a.versionCommand(),

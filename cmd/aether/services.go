@@ -26,12 +26,12 @@ func (a *app) servicesCommand() *cobra.Command {
 
 func (a *app) services(ctx context.Context) error {
 	return a.ask(ctx, func(ctx context.Context, r *remote.Registry) error {
-		services, err := r.Services(ctx)
+		services, revision, err := r.Services(ctx)
 		if err != nil {
 			return err
 		}
 		if a.output == outputJSON {
-			return a.printMessage(&registryv1.ListServicesResponse{Services: services})
+			return a.printMessage(&registryv1.ListServicesResponse{Services: services, Revision: string(revision)})
 		}
 		t := a.table("SERVICE", "PROTOCOLS", "ENDPOINTS", "HEALTHY", "REGIONS")
 		for _, s := range services {

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
+	sweeping "github.com/aether-federation/aether/internal/registrar/sweep"
+	"github.com/aether-federation/aether/registry"
 	"github.com/aether-federation/aether/registry/remote"
 )
 
@@ -37,6 +39,13 @@ func (a *app) status(ctx context.Context) error {
 			return err
 		}
 		troubles := findTroubles(regions, peers)
+		sweep, err := r.Sweep(ctx)
+		if err != nil && registry.KindOf(err) != registry.NotFound {
+			return err
+		}
+		if sweep.GetState() == sweeping.StateHeld {
+			troubles = append(troubles, sentence("the sweep of the registrar's cluster is held", sweep.GetReason()))
+		}
 		if err := a.printStatus(regions, peers, troubles); err != nil {
 			return err
 		}
@@ -92,7 +101,10 @@ func (a *app) statusJSON(regions []*registryv1.Region, peers []*registryv1.Peer,
 func findTroubles(regions []*registryv1.Region, peers []*registryv1.Peer) []string {
 	var out []string
 	for _, r := range regions {
-		if r.State != "own" && r.State != "live" {
+		switch {
+		case r.State == "own" && r.Reason != "":
+			out = append(out, sentence("region "+r.Region, r.Reason))
+		case r.State != "own" && r.State != "live":
 			out = append(out, sentence(fmt.Sprintf("region %s is %s", r.Region, r.State), r.Reason))
 		}
 	}

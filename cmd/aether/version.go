@@ -19,12 +19,17 @@ func (a *app) versionCommand() *cobra.Command {
 			if a.output == outputJSON {
 				return a.printJSON(map[string]string{"version": v, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH})
 			}
-			_, err := fmt.Fprintf(a.out, "aether %s (%s, %s/%s)\n", v, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintln(a.out, versionLine())
 			return err
 		},
 	}
 	a.outputFlag(c)
 	return c
+}
+
+// versionLine is the version for people.
+func versionLine() string {
+	return fmt.Sprintf("aether %s (%s, %s/%s)", versionText(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 func versionText() string { return cmp.Or(version, moduleVersion(), "devel") }

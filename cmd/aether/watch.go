@@ -20,8 +20,9 @@ func (a *app) watchCommand() *cobra.Command {
 		Short: "Print endpoints and each change as it happens, until Ctrl-C",
 		Long: `Print endpoints and each change as it happens, until Ctrl-C.
 
-First reset, then a put for each endpoint, then synced; after that the changes. A
-later reset voids what was printed before. With -o json each is one line.`,
+First reset, then a put for each endpoint, then synced; after that the changes.
+When the registrar was away, what has changed meanwhile, and synced again. With
+-o json each is one line.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := validateServices(args); err != nil {
 				return err
@@ -51,43 +52,29 @@ func (a *app) watch(ctx context.Context, services []string) (err error) {
 	}
 }
 
-// follow watches on after the registrar was away or cut the stream off, unless
-// it was never reached.
+// follow watches on after the registrar was away or cut the stream off, unless it
+// was never reached or does not come back within --timeout.
 func (a *app) follow(ctx context.Context, r *remote.Registry, q registry.Query) error {
-	for {
-		reached := false
-		err := r.Watch(ctx, q, func(e registry.Event) error {
-			reached = true
-			return a.printEvent(e)
-		})
-		kind := registry.KindOf(err)
-		if ctx.Err() != nil || !reached || kind != registry.Unavailable && kind != registry.SlowReader {
-			return err
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	reached, away := false, time.Time{}
+	err := r.Follow(ctx, q, func(e registry.Event) error {
+		reached, away = true, time.Time{}
+		return a.printEvent(e)
+	}, func(err error) {
+		if away.IsZero() {
+			away = time.Now()
+		}
+		if !reached || time.Since(away) > a.client.timeout {
+			cancel(err)
+			return
 		}
 		fmt.Fprintf(a.err, "aether: %v; watching again\n", err)
-		if err := a.reachable(ctx, r); err != nil {
-			return err
-		}
+	})
+	if cause := context.Cause(ctx); cause != nil && registry.KindOf(cause) == registry.Unavailable {
+		return cause
 	}
-}
-
-// reachable waits for the registrar to answer, as long as --timeout allows.
-func (a *app) reachable(ctx context.Context, r *remote.Registry) error {
-	ctx, cancel := context.WithTimeout(ctx, a.client.timeout)
-	defer cancel()
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		_, err := r.Regions(ctx)
-		if err == nil || registry.KindOf(err) != registry.Unavailable {
-			return err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return err
-		}
-	}
+	return err
 }
 
 func (a *app) printEvent(e registry.Event) error {
@@ -98,7 +85,7 @@ func (a *app) printEvent(e registry.Event) error {
 	var err error
 	switch x := e.Endpoint; e.Kind {
 	case registry.Put:
-		_, err = fmt.Fprintf(a.out, "%s  put     %s/%s  %s/%s  %s  %s  %s\n", now, x.Service, x.Protocol, x.Region, x.Cluster, address(x.Key), portList(x.Ports), x.Health)
+		_, err = fmt.Fprintf(a.out, "%s  put     %s/%s  %s/%s  %s  %s  %s\n", now, x.Service, x.Protocol, x.Region, x.Cluster, address(x.Key), portList(x.Ports), healthText(x))
 	case registry.Delete:
 		_, err = fmt.Fprintf(a.out, "%s  delete  %s/%s  %s/%s  %s\n", now, x.Service, x.Protocol, x.Region, x.Cluster, address(x.Key))
 	default:

@@ -11,6 +11,7 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"testing"
@@ -57,6 +58,16 @@ func (a *Authority) Server(name string) {
 func (a *Authority) Client(name string) {
 	a.tb.Helper()
 	a.issue(name, &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+}
+
+// Workload issues a client's certificate whose URI is a SPIFFE ID of example.org
+// with that path.
+func (a *Authority) Workload(name, path string) {
+	a.tb.Helper()
+	a.issue(name, &x509.Certificate{
+		URIs:        []*url.URL{{Scheme: "spiffe", Host: "example.org", Path: path}},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
 }
 
 // TLS is how a client of this authority's servers connects, with the certificate of

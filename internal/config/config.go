@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -20,11 +21,29 @@ const Local = "local"
 // Defaults of what is not given.
 const (
 	DefaultLeaseTTL              = 30 * time.Second
+	DefaultPresenceTTL           = 30 * time.Second
+	DefaultSweepGrace            = 5 * time.Minute
+	DefaultSweepMaxShare         = 0.3
 	DefaultGRPCAddress           = "127.0.0.1:8443"
 	DefaultHTTPAddress           = "127.0.0.1:8080"
 	DefaultDataDir               = "aether-data"
 	DefaultEmbeddedEtcdClientURL = "http://127.0.0.1:2379"
 	DefaultEtcdStartTimeout      = 30 * time.Second
+
+	// A client's share: more than an agent needs, less than harms the others.
+	DefaultClientRate        = 2000
+	DefaultClientBurst       = 4000
+	DefaultClientStreams     = 10000
+	DefaultClientConnections = 1000
+
+	// AuthOff lets every client do everything.
+	AuthOff = "off"
+	// LapsedWithdraw and LapsedLastResort are what --lapsed takes.
+	LapsedWithdraw   = "withdraw"
+	LapsedLastResort = "last-resort"
+
+	minPresenceTTL = 2 * time.Second
+	minSweepGrace  = time.Second
 
 	minLeaseTTL = 3 * time.Second
 	maxLeaseTTL = time.Hour
@@ -66,12 +85,31 @@ type Registrar struct {
 	// LeaseTTL of the mirrors that this region keeps at its peers.
 	LeaseTTL time.Duration `yaml:"lease-ttl"`
 
+	// PresenceTTL is how long a node is present after a report.
+	PresenceTTL time.Duration `yaml:"presence-ttl"`
+	// SweepGrace is how long a node must be absent before its endpoints go.
+	SweepGrace time.Duration `yaml:"sweep-grace"`
+	// SweepMaxShare of the cluster's endpoints may go within one grace.
+	SweepMaxShare float64 `yaml:"sweep-max-share"`
+
 	GRPCAddress string `yaml:"grpc-address"`
 	HTTPAddress string `yaml:"http-address"`
 	TLSCert     string `yaml:"tls-cert"`
 	TLSKey      string `yaml:"tls-key"`
 	// TLSClientCA: only clients with a certificate of this authority are served.
 	TLSClientCA string `yaml:"tls-client-ca"`
+	// Auth is a file that says who may do what, or AuthOff.
+	Auth string `yaml:"auth"`
+	// ClientRate is how many calls a second one client may make, ClientBurst how
+	// many at once, ClientStreams and ClientConnections how many it may have open.
+	// 0: no limit.
+	ClientRate        float64 `yaml:"client-rate"`
+	ClientBurst       int     `yaml:"client-burst"`
+	ClientStreams     int     `yaml:"client-streams"`
+	ClientConnections int     `yaml:"client-connections"`
+	// Lapsed says what becomes of a region that has lapsed: LapsedWithdraw or
+	// LapsedLastResort.
+	Lapsed string `yaml:"lapsed"`
 	// InsecureListen allows plain text beyond loopback.
 	InsecureListen bool `yaml:"insecure-listen"`
 
@@ -103,8 +141,16 @@ func Default() Registrar {
 		DataDir:               DefaultDataDir,
 		EmbeddedEtcdClientURL: DefaultEmbeddedEtcdClientURL,
 		LeaseTTL:              DefaultLeaseTTL,
+		PresenceTTL:           DefaultPresenceTTL,
+		SweepGrace:            DefaultSweepGrace,
+		SweepMaxShare:         DefaultSweepMaxShare,
 		GRPCAddress:           DefaultGRPCAddress,
 		HTTPAddress:           DefaultHTTPAddress,
+		ClientRate:            DefaultClientRate,
+		ClientBurst:           DefaultClientBurst,
+		ClientStreams:         DefaultClientStreams,
+		ClientConnections:     DefaultClientConnections,
+		Lapsed:                LapsedWithdraw,
 		LogLevel:              "info",
 		LogFormat:             "text",
 	}
@@ -123,6 +169,21 @@ func Load(path string) (Registrar, error) {
 	return c, nil
 }
 
+// advised adds to a YAML error what is wanted instead, where its own text does not
+// tell.
+func advised(err error) error {
+	mistakes, ok := errors.AsType[*yaml.TypeError](err)
+	if !ok {
+		return err
+	}
+	for i, text := range mistakes.Errors {
+		if strings.HasSuffix(text, "into time.Duration") {
+			mistakes.Errors[i] = text + ": want a duration such as 30s"
+		}
+	}
+	return mistakes
+}
+
 // Parse returns the defaults changed by a YAML document. A key that is not known
 // is an error; an empty document changes nothing.
 func Parse(document []byte) (Registrar, error) {
@@ -130,7 +191,7 @@ func Parse(document []byte) (Registrar, error) {
 	d := yaml.NewDecoder(bytes.NewReader(document))
 	d.KnownFields(true)
 	if err := d.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
-		return Registrar{}, err
+		return Registrar{}, advised(err)
 	}
 	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return Registrar{}, errors.New("more than one YAML document")

@@ -68,6 +68,13 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func TestDurationWithoutUnit(t *testing.T) {
+	_, err := config.Parse([]byte("lease-ttl: 5\n"))
+	if err == nil || !strings.Contains(err.Error(), "want a duration such as 30s") {
+		t.Errorf("a duration without its unit: %v", err)
+	}
+}
+
 func TestValidate(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -109,6 +116,16 @@ func TestValidate(t *testing.T) {
 		{"port", func(c *config.Registrar) { c.HTTPAddress = "127.0.0.1:70000" }, "--http-address"},
 		{"key without certificate", func(c *config.Registrar) { c.TLSKey = "k" }, "--tls-cert"},
 		{"client CA alone", func(c *config.Registrar) { c.TLSClientCA = "x" }, "--tls-client-ca"},
+		{"client CA without a policy", func(c *config.Registrar) { c.TLSClientCA, c.TLSCert, c.TLSKey = "x", "c", "k" }, "--auth"},
+		{"client CA, accepted", func(c *config.Registrar) { c.TLSClientCA, c.TLSCert, c.TLSKey, c.Auth = "x", "c", "k", "off" }, ""},
+		{"policy without client CA", func(c *config.Registrar) { c.Auth = "auth.yaml" }, "--tls-client-ca"},
+		{"no burst", func(c *config.Registrar) { c.ClientBurst = 0 }, "--client-burst"},
+		{"a negative limit", func(c *config.Registrar) { c.ClientStreams = -1 }, "--client-streams"},
+		{"lapsed", func(c *config.Registrar) { c.Lapsed = "keep" }, "--lapsed"},
+		{"presence with a fraction", func(c *config.Registrar) { c.PresenceTTL = 2500 * time.Millisecond }, "--presence-ttl"},
+		{"no grace", func(c *config.Registrar) { c.SweepGrace = 0 }, "--sweep-grace"},
+		{"no share", func(c *config.Registrar) { c.SweepMaxShare = 0 }, "--sweep-max-share"},
+		{"more than everything", func(c *config.Registrar) { c.SweepMaxShare = 1.5 }, "--sweep-max-share"},
 		{"level", func(c *config.Registrar) { c.LogLevel = "loud" }, "--log-level"},
 		{"format", func(c *config.Registrar) { c.LogFormat = "xml" }, "--log-format"},
 	}

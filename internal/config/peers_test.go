@@ -143,7 +143,7 @@ func TestListenerFollowsItsFiles(t *testing.T) {
 	c.TLSClientCA = filepath.Join(t.TempDir(), "clients.pem")
 	copyFile(t, c.TLSClientCA, clients.CA())
 	var log bytes.Buffer
-	own, err := c.ListenerTLS(slog.New(slog.NewTextHandler(&log, nil)))
+	own, _, err := c.ListenerTLS(slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,9 +1,6 @@
 package config
 
 import (
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"log/slog"
 	"sync"
 )
@@ -37,27 +34,4 @@ func (r *reloaded[T]) get() T {
 		r.log.Warn("going on with the certificate as it was", "error", err)
 	}
 	return r.is
-}
-
-// verifier accepts or refuses a client by its certificate.
-type verifier func(tls.ConnectionState) error
-
-func clientVerifier(d *digest, ca string) (verifier, error) {
-	roots, err := pool(d, ca)
-	if err != nil {
-		return nil, err
-	}
-	return func(s tls.ConnectionState) error {
-		if len(s.PeerCertificates) == 0 {
-			return errors.New("client shows no certificate")
-		}
-		between := x509.NewCertPool()
-		for _, c := range s.PeerCertificates[1:] {
-			between.AddCert(c)
-		}
-		_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{
-			Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-		})
-		return err
-	}, nil
 }

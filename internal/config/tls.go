@@ -6,39 +6,6 @@ import (
 	"log/slog"
 )
 
-// ListenerTLS returns what the listeners present and ask of clients, nil where
-// they speak plain text. Both follow their files: a connection that is made after
-// a change gets the new ones. Files that do not fit while they are being replaced
-// leave the former in use, which log is told.
-func (c Registrar) ListenerTLS(log *slog.Logger) (*tls.Config, error) {
-	if c.TLSCert == "" {
-		return nil, nil
-	}
-	own := &reloaded[tls.Certificate]{log: log, load: func(d *digest) (tls.Certificate, error) { return pair(d, c.TLSCert, c.TLSKey) }}
-	if err := own.first(); err != nil {
-		return nil, fmt.Errorf("load listener TLS: %w", err)
-	}
-	t := &tls.Config{
-		MinVersion: tls.VersionTLS12,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			now := own.get()
-			return &now, nil
-		},
-	}
-	if c.TLSClientCA == "" {
-		return t, nil
-	}
-	trusted := &reloaded[verifier]{log: log, load: func(d *digest) (verifier, error) { return clientVerifier(d, c.TLSClientCA) }}
-	if err := trusted.first(); err != nil {
-		return nil, fmt.Errorf("load --tls-client-ca: %w", err)
-	}
-	// crypto/tls would verify by one pool for ever: so it asks for any certificate,
-	// and VerifyConnection, on every connection, for one of the authorities of now.
-	t.ClientAuth = tls.RequireAnyClientCert
-	t.VerifyConnection = func(s tls.ConnectionState) error { return trusted.get()(s) }
-	return t, nil
-}
-
 // EtcdTLS returns how the own etcd is reached, nil where nothing was said. The
 // client certificate follows its files, as in ListenerTLS; the authorities are
 // those of the start.

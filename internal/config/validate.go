@@ -21,7 +21,9 @@ func (c Registrar) Validate() error {
 		c.validateNames(),
 		c.validateEtcd(),
 		c.validatePeers(),
+		c.validateSweep(),
 		c.validateListeners(),
+		c.validateAccess(),
 		c.validateLog(),
 	)
 }
@@ -114,6 +116,20 @@ func checkTTL(d time.Duration) error {
 		return fmt.Errorf("--lease-ttl %v: want whole seconds from %v to %v", d, minLeaseTTL, maxLeaseTTL)
 	}
 	return nil
+}
+
+func (c Registrar) validateSweep() error {
+	var errs []error
+	if d := c.PresenceTTL; d < minPresenceTTL || d > maxLeaseTTL || d%time.Second != 0 {
+		errs = append(errs, fmt.Errorf("--presence-ttl %v: want whole seconds from %v to %v", d, minPresenceTTL, maxLeaseTTL))
+	}
+	if c.SweepGrace < minSweepGrace {
+		errs = append(errs, fmt.Errorf("--sweep-grace %v: want %v at least", c.SweepGrace, minSweepGrace))
+	}
+	if c.SweepMaxShare <= 0 || c.SweepMaxShare > 1 {
+		errs = append(errs, fmt.Errorf("--sweep-max-share %g: want more than 0 and at most 1", c.SweepMaxShare))
+	}
+	return errors.Join(errs...)
 }
 
 func (c Registrar) validateListeners() error {

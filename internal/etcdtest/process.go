@@ -2,6 +2,7 @@ package etcdtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -73,11 +74,37 @@ func (p *Process) Client(tb testing.TB) *clientv3.Client {
 	return NewClient(tb, p.endpoint)
 }
 
-// Signal sends a signal: SIGSTOP and SIGCONT make it hang and go on.
+// Signal sends a signal: SIGSTOP and SIGCONT make it hang and go on. A process
+// stops some time after SIGSTOP was sent: Signal returns once it has. One that
+// is stopped must not be sent another SIGSTOP.
 func (p *Process) Signal(s syscall.Signal) {
 	p.tb.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
 		p.tb.Fatalf("signal etcd with %v: %v", s, err)
+	}
+	if s != syscall.SIGSTOP {
+		return
+	}
+	if err := waitStopped(p.cmd.Process.Pid); err != nil {
+		p.tb.Fatalf("stop etcd: %v", err)
+	}
+}
+
+// waitStopped returns once the child pid has stopped, which is told once for
+// each stop.
+func waitStopped(pid int) error {
+	for {
+		var state syscall.WaitStatus
+		_, err := syscall.Wait4(pid, &state, syscall.WUNTRACED, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil:
+			return fmt.Errorf("wait for process %d: %w", pid, err)
+		case state.Stopped():
+			return nil
+		default:
+			return fmt.Errorf("process %d has ended", pid)
+		}
 	}
 }
 

@@ -160,3 +160,22 @@ func TestWorthTelling(t *testing.T) {
 		}
 	}
 }
+
+func TestErrorOfBeforeIsNotShown(t *testing.T) {
+	then := time.Unix(1000, 0)
+	for _, tt := range []struct {
+		state replicator.State
+		since time.Time
+		want  string
+	}{
+		{replicator.StateLive, then.Add(time.Second), ""},
+		{replicator.StateLive, then.Add(-time.Second), "broken"},
+		{replicator.StateLive, then, "broken"},
+		{replicator.StateConnecting, then.Add(time.Second), "broken"},
+	} {
+		s := replicator.PeerStatus{State: tt.state, Since: tt.since, LastError: "broken", LastErrorAt: then}
+		if got := (&Mirrors{}).message(s).GetLastError(); got != tt.want {
+			t.Errorf("%s since %v: %q, want %q", tt.state, tt.since, got, tt.want)
+		}
+	}
+}

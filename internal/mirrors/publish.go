@@ -95,12 +95,21 @@ func (m *Mirrors) publication(peer string) publication {
 func (m *Mirrors) message(s replicator.PeerStatus) *registryv1.Peer {
 	p := &registryv1.Peer{
 		Region: s.Region, Leader: m.name, State: string(s.State), Lag: durationpb.New(s.Lag),
-		Pending: uint32(s.Pending), Leases: uint32(s.Leases), Keys: uint32(s.Keys), LastError: s.LastError, Warnings: s.Warnings,
+		Pending: uint32(s.Pending), Leases: uint32(s.Leases), Keys: uint32(s.Keys), LastError: lastError(s), Warnings: s.Warnings,
 	}
 	if s.Checkpoint > 0 {
 		p.Checkpoint = strconv.FormatInt(s.Checkpoint, 10)
 	}
 	return p
+}
+
+// lastError is what still matters of a mirror's last error: nothing of one that the
+// mirror has been live since.
+func lastError(s replicator.PeerStatus) string {
+	if s.State == replicator.StateLive && s.LastErrorAt.Before(s.Since) {
+		return ""
+	}
+	return s.LastError
 }
 
 // publish keeps the value of the leader's key up to date until ctx ends.

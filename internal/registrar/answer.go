@@ -57,7 +57,7 @@ func serviceAnswer(endpoints []*registry.Endpoint) *registryv1.Service {
 	for _, e := range endpoints {
 		protocols[string(e.Protocol)] = struct{}{}
 		regions[e.Region] = struct{}{}
-		if e.Health.Serving() {
+		if e.Health.Serving() && !e.Lapsed {
 			m.Healthy++
 		}
 	}
@@ -71,7 +71,7 @@ func regionsAnswer(regions []RegionStatus) *registryv1.ListRegionsResponse {
 	for _, r := range regions {
 		m := &registryv1.Region{
 			Region: r.Region, State: string(r.State), Endpoints: uint32(r.Endpoints),
-			Reason: r.Reason,
+			Reason: r.Reason, Kept: uint32(r.Kept),
 		}
 		if r.Age >= 0 {
 			m.Age = durationpb.New(r.Age.Round(time.Millisecond))
@@ -87,7 +87,7 @@ func regionsAnswer(regions []RegionStatus) *registryv1.ListRegionsResponse {
 // messages splits a delivery into watch messages.
 func (d delivery) messages() iter.Seq[*registryv1.WatchResponse] {
 	return func(yield func(*registryv1.WatchResponse) bool) {
-		m := &registryv1.WatchResponse{Reset_: d.snapshot != nil}
+		m := &registryv1.WatchResponse{Reset_: d.snapshot != nil && !d.partial, Replaced: d.replaced}
 		size := 0
 		for c := range d.all() {
 			next := changeMessage(c)

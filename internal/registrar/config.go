@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/aether-federation/aether/internal/access"
 	"github.com/aether-federation/aether/registry"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -18,7 +19,7 @@ const (
 	DefaultWatchBuffer = 65536
 	// DefaultWriteTimeout lets a write survive an etcd election, and fail
 	// before most callers give up.
-	DefaultWriteTimeout = 5 * time.Second
+	DefaultWriteTimeout = 3 * time.Second
 	// DefaultStopTimeout is how long an orderly stop waits for calls under way.
 	DefaultStopTimeout = 5 * time.Second
 
@@ -40,11 +41,28 @@ type Config struct {
 	Feed   Feed
 	// Peers tells of outgoing mirrors; nil: there are none.
 	Peers Peers
+	// Census of the own region, which the feed passes through; nil: one of its
+	// own, with the defaults.
+	Census *Census
+	// Presence of the nodes that report and register here; nil: it is not kept.
+	Presence Presence
+	// Sweeper tells what would be swept; nil: nothing is.
+	Sweeper Sweeper
 	// GRPC and HTTP are the listeners to serve on. The server closes them.
 	GRPC, HTTP net.Listener
 	// TLS for both listeners; nil: plain text.
 	TLS *tls.Config
-	Log *slog.Logger
+	// HTTPTLS, if it is not nil, is that of the HTTP listener: one that lets
+	// probes in, which have no certificate.
+	HTTPTLS *tls.Config
+	// Access says who may do what; nil: everybody everything.
+	Access *access.Policy
+	// Limits of each client; the zero value: none.
+	Limits access.Limits
+	// LastResort keeps the endpoints of a region that lapsed, and serves them,
+	// marked, to services that have nothing healthy left.
+	LastResort bool
+	Log        *slog.Logger
 	// Metrics to count in, from NewMetrics; nil: counted and not shown.
 	Metrics *Metrics
 	// Gatherer is what /metrics shows; nil: nothing.
@@ -92,7 +110,13 @@ func (c Config) withDefaults() Config {
 	if c.Gatherer == nil {
 		c.Gatherer = prometheus.NewRegistry()
 	}
+	if c.HTTPTLS == nil {
+		c.HTTPTLS = c.TLS
+	}
 	c.BlindAfter = orDefault(c.BlindAfter, DefaultBlindAfter)
+	if c.Census == nil {
+		c.Census = NewCensus(CensusConfig{Origin: c.Origin, BlindAfter: c.BlindAfter, Log: c.Log})
+	}
 	c.WatchBuffer = orDefault(c.WatchBuffer, DefaultWatchBuffer)
 	c.WriteTimeout = orDefault(c.WriteTimeout, DefaultWriteTimeout)
 	c.StopTimeout = orDefault(c.StopTimeout, DefaultStopTimeout)

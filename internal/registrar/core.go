@@ -2,6 +2,7 @@ package registrar
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -19,6 +20,10 @@ type core struct {
 	// loading is the load under way, nil if there is none.
 	loading *load
 	loaded  bool
+	// kept are the endpoints of lapsed regions, marked, by service, if lastResort
+	// is set.
+	lastResort bool
+	kept       map[string][]*registry.Endpoint
 	// proven is when the feed was last known to be current.
 	proven time.Time
 }
@@ -30,8 +35,32 @@ type step struct {
 	notes   []note
 }
 
+const (
+	// massDeletes is how many endpoints a region may lose at once, and massShare
+	// which share of its own, before it is a mass withdrawal.
+	massDeletes = 100
+	massShare   = 2
+)
+
+// flushed adds the changes that were made to a region that is shown. If it lost
+// half of itself at once, that is noted: its origin did it, or lost its etcd.
+func (s *step) flushed(r *region, changes []change) {
+	s.changes = append(s.changes, changes...)
+	gone := 0
+	for _, c := range changes {
+		if c.kind == registry.Delete {
+			gone++
+		}
+	}
+	if gone >= massDeletes && gone*massShare >= gone+r.served {
+		s.notes = append(s.notes, note{region: r.name, cause: Deleted, reason: "deleted at once in the region's own registry", endpoints: gone, left: r.served})
+	}
+}
+
 // note tells of a region that came or went.
 type note struct {
+	// left is how many endpoints a region still has that lost many at once.
+	left      int
 	region    string
 	shown     bool
 	cause     Cause
@@ -40,7 +69,7 @@ type note struct {
 }
 
 func newCore(own string, blindAfter time.Duration) *core {
-	c := &core{own: own, blindAfter: blindAfter, regions: map[string]*region{}, index: index{}}
+	c := &core{own: own, blindAfter: blindAfter, regions: map[string]*region{}, index: index{}, kept: map[string][]*registry.Endpoint{}}
 	c.region(own).verdict.state = Own
 	return c
 }
@@ -145,16 +174,22 @@ func (c *core) settle(now time.Time) step {
 	if !c.loaded {
 		return s
 	}
+	var freed []string
 	for _, name := range slices.Sorted(maps.Keys(c.regions)) {
-		c.settleRegion(c.regions[name], now, &s)
+		freed = append(freed, c.settleRegion(c.regions[name], now, &s)...)
 	}
+	c.fall(&s, freed)
 	return s
 }
 
-func (c *core) settleRegion(r *region, now time.Time, s *step) {
+// settleRegion returns the services whose last resort r was and is no more.
+func (c *core) settleRegion(r *region, now time.Time, s *step) (freed []string) {
 	v := verdict{state: Own, visible: true}
 	if !r.own {
 		v = judge(r.facts, c.current(now), now)
+	}
+	if r.kept > 0 && !r.facts.live && !r.facts.mirrored {
+		v.state, v.reason = Lapsed, "nothing is left of its mirror; what it had is kept as a last resort"
 	}
 	was := r.facts.shown
 	r.verdict, r.facts.state, r.facts.shown = v, v.state, v.visible
@@ -164,14 +199,16 @@ func (c *core) settleRegion(r *region, now time.Time, s *step) {
 		s.changes = append(s.changes, c.withdraw(r)...)
 		s.notes = append(s.notes, note{region: r.name, cause: v.cause, reason: v.reason, endpoints: n})
 	case v.visible && !v.hold:
-		s.changes = append(s.changes, c.flush(r)...)
+		s.flushed(r, c.flush(r))
 		if !was && !r.own {
+			freed = c.forget(r)
 			s.notes = append(s.notes, note{region: r.name, shown: true, endpoints: r.served})
 		}
 	}
 	if r.empty() {
 		delete(c.regions, r.name)
 	}
+	return freed
 }
 
 // flush shows what is pending.
@@ -206,6 +243,7 @@ func (c *core) withdraw(r *region) []change {
 			}
 		}
 	}
+	c.keep(r, gone)
 	maps.DeleteFunc(r.pending, func(_ registry.Key, e *registry.Endpoint) bool { return e == nil })
 	return c.merge(r, gone)
 }
@@ -217,9 +255,9 @@ func (c *core) merge(r *region, changes []change) []change {
 	effective := make([]change, 0, len(changes))
 	for chunk := range byService(changes) {
 		service := chunk[0].endpoint.Service
-		before := len(c.index[service])
+		before := len(c.index[service]) - c.lapsed(service)
 		effective = append(effective, c.index.merge(service, chunk)...)
-		r.served += len(c.index[service]) - before
+		r.served += len(c.index[service]) - c.lapsed(service) - before
 	}
 	return effective
 }
@@ -249,6 +287,8 @@ type RegionStatus struct {
 	Endpoints int
 	// Held is how many changes of a region that is shown are kept for later.
 	Held int
+	// Kept is how many endpoints of a lapsed region are kept as a last resort.
+	Kept int
 	// Age since the last proof that the origin lives; for the own region, that
 	// its etcd answers. Negative: there has been none.
 	Age time.Duration
@@ -261,14 +301,16 @@ type RegionStatus struct {
 // status tells of every region, sorted by name.
 func (c *core) status(now time.Time) []RegionStatus {
 	all := make([]RegionStatus, 0, len(c.regions))
+	resorted := c.resorted()
 	for _, r := range c.regions {
 		s := RegionStatus{
 			Region:    r.name,
 			State:     r.verdict.state,
-			Endpoints: r.served,
+			Endpoints: r.served + resorted[r.name],
+			Kept:      r.kept,
 			Age:       c.age(r, now),
 			Revision:  r.checkpoint,
-			Reason:    r.verdict.reason,
+			Reason:    c.reason(r, now),
 		}
 		if r.facts.shown {
 			s.Held = len(r.pending)
@@ -277,6 +319,15 @@ func (c *core) status(now time.Time) []RegionStatus {
 	}
 	slices.SortFunc(all, func(a, b RegionStatus) int { return cmp.Compare(a.Region, b.Region) })
 	return all
+}
+
+// reason says why a region is not as it should be. The own region is always
+// served, and may be out of date.
+func (c *core) reason(r *region, now time.Time) string {
+	if !r.own || !c.loaded || c.current(now) {
+		return r.verdict.reason
+	}
+	return fmt.Sprintf("own etcd has not answered for %v", now.Sub(c.proven).Round(time.Second))
 }
 
 func (c *core) age(r *region, now time.Time) time.Duration {

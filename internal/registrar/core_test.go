@@ -160,13 +160,28 @@ func TestOwnRegionIsAlwaysShown(t *testing.T) {
 	s.load(Update{Endpoints: puts("own", 0, 5)})
 	s.blind(time.Minute)
 	s.apply(Update{Endpoints: deletes("own", 0, 1)})
-	want := []RegionStatus{{Region: "own", State: Own, Endpoints: 4, Age: time.Minute}}
+	want := []RegionStatus{{Region: "own", State: Own, Endpoints: 4, Age: time.Minute, Reason: "own etcd has not answered for 1m0s"}}
 	if diff := cmp.Diff(want, s.core.status(s.now)); diff != "" {
 		t.Error(diff)
 	}
 	s.pass(beat)
 	if age := s.core.status(s.now)[0].Age; age != 0 {
 		t.Errorf("age is %v while etcd answers", age)
+	}
+}
+
+func TestOwnEtcdThatIsSilentIsTold(t *testing.T) {
+	s := newScript(t)
+	s.load(Update{Endpoints: puts("own", 0, 1)})
+	for _, want := range []string{"", "own etcd has not answered for 8s"} {
+		if got := s.core.status(s.now)[0]; got.State != Own || got.Reason != want {
+			t.Errorf("%+v, want the reason %q", got, want)
+		}
+		s.blind(8 * time.Second)
+	}
+	s.apply(Update{Progress: true})
+	if got := s.core.status(s.now)[0]; got.Reason != "" {
+		t.Errorf("etcd answers again: %+v", got)
 	}
 }
 

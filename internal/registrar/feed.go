@@ -29,10 +29,13 @@ type Update struct {
 	Reset, Synced bool
 	// Progress: what was told so far is what the local etcd held at a moment no
 	// earlier than At.
-	Progress  bool
-	At        time.Time
+	Progress bool
+	At       time.Time
+	// Revision of the local etcd up to which everything was told; 0: not known.
+	Revision  int64
 	Endpoints []EndpointChange
 	Mirrors   []MirrorChange
+	Presence  []PresenceChange
 }
 
 // EndpointChange is one endpoint written or deleted. A deletion has only its
@@ -40,6 +43,16 @@ type Update struct {
 type EndpointChange struct {
 	Delete   bool
 	Endpoint registry.Endpoint
+	// ModRevision of the key in the local etcd.
+	ModRevision int64
+}
+
+// PresenceChange is a node or a registrar that came or, with Deleted, went.
+type PresenceChange struct {
+	Origin registry.Origin
+	// Node or Registrar is its name.
+	Node, Registrar string
+	Deleted         bool
 }
 
 // Leaf is a key that an origin keeps beside its mirror.
@@ -69,6 +82,24 @@ type MirrorChange struct {
 type Store interface {
 	Register(ctx context.Context, endpoints []registry.Endpoint) (registry.Revision, error)
 	Unregister(ctx context.Context, claims []registry.Claim) (removed int, rev registry.Revision, err error)
+	// SetHealth changes the health of endpoints that exist, else NotFound.
+	SetHealth(ctx context.Context, claims []registry.Claim, health registry.Health) (registry.Revision, error)
+	// Reconcile stores and removes what differs from a node's report; a
+	// conflict keeps back its own endpoint alone.
+	Reconcile(ctx context.Context, store []registry.Endpoint, remove []registry.Claim) (registry.Outcome, error)
+}
+
+// Presence keeps nodes present.
+type Presence interface {
+	// Touch takes a sign of life of nodes and returns once each is present.
+	Touch(ctx context.Context, nodes ...string) error
+	// TTL is how long a node is present after that.
+	TTL() time.Duration
+}
+
+// Sweeper tells how the sweep of the own cluster stands.
+type Sweeper interface {
+	Sweep() *registryv1.SweepResponse
 }
 
 // Peers tells of the outgoing mirrors of this region, whichever registrar

@@ -39,8 +39,8 @@ func newGRPC(cfg Config, s *service, h *health.Server) *grpc.Server {
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingIdle, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingMin, PermitWithoutStream: true}),
-		grpc.ChainUnaryInterceptor(logUnary(cfg.Log)),
-		grpc.ChainStreamInterceptor(logStream(cfg.Log), endHealth(s.stopContext)),
+		grpc.ChainUnaryInterceptor(logUnary(cfg.Log), s.guard.unary),
+		grpc.ChainStreamInterceptor(logStream(cfg.Log), s.guard.stream, endHealth(s.stopContext)),
 	}
 	if cfg.TLS != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(cfg.TLS)))
@@ -129,7 +129,14 @@ func (s rpc) Unregister(ctx context.Context, req *registryv1.UnregisterRequest) 
 }
 
 func (s rpc) List(_ context.Context, req *registryv1.ListRequest) (*registryv1.ListResponse, error) {
-	return s.list(req.GetServices())
+	if len(req.GetServices()) == 0 {
+		return s.list(nil)
+	}
+	q, err := s.query(req.GetServices())
+	if err != nil {
+		return nil, err
+	}
+	return s.view.encodings.list(s.view.Snapshot(q), s.view.ages())
 }
 
 func (s rpc) ListServices(context.Context, *registryv1.ListServicesRequest) (*registryv1.ListServicesResponse, error) {
@@ -148,28 +155,43 @@ func (s rpc) ListPeers(ctx context.Context, _ *registryv1.ListPeersRequest) (*re
 type watchStream = grpc.BidiStreamingServer[registryv1.WatchRequest, registryv1.WatchResponse]
 
 // Watch ends when the client does, when the client is too slow, and when the
-// registrar stops. A send that is blocked must not keep it: so sending is done
-// beside it, and ends with the stream's context, which ends after the return.
+// registrar stops. A send that is blocked must not keep it: so each delivery is
+// sent beside it, by a goroutine that an idle stream does not have, and that ends
+// with the stream's context, which ends after the return.
 func (s rpc) Watch(stream watchStream) error {
 	sub, err := s.open(stream)
 	if err != nil {
 		return err
 	}
 	defer sub.close()
-	ended := make(chan error, 2)
+	ended, sent := make(chan error, 1), make(chan error, 1)
 	s.streams.Go(func() {
 		if err := s.receive(stream, sub); err != nil {
 			ended <- err
 		}
 	})
-	s.streams.Go(func() { ended <- send(stream, sub) })
-	select {
-	case err := <-ended:
-		return err
-	case <-sub.cutoff:
-		return errCutOff
-	case <-s.stopContext.Done():
-		return errStopping
+	waiting := sub.notify
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-sub.cutoff:
+			return errCutOff
+		case <-s.stopContext.Done():
+			return errStopping
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		case <-waiting:
+			if d, ok := sub.take(); ok {
+				waiting = nil
+				s.streams.Go(func() { sent <- send(stream, d) })
+			}
+		case err := <-sent:
+			if err != nil {
+				return err
+			}
+			waiting = sub.notify
+		}
 	}
 }
 
@@ -183,7 +205,14 @@ func (s rpc) open(stream watchStream) (*subscription, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.view.subscribe(q), nil
+	h, err := heldOf(req.GetHeld())
+	if err != nil {
+		return nil, err
+	}
+	if h != nil {
+		s.view.reach(stream.Context(), h.seen)
+	}
+	return s.view.subscribe(q, h), nil
 }
 
 // receive takes changes of the query until the client has no more, which is not
@@ -201,20 +230,15 @@ func (s rpc) receive(stream watchStream, sub *subscription) error {
 		if err != nil {
 			return err
 		}
-		sub.requery(q)
+		sub.requery(q, req.GetHeld() != nil)
 	}
 }
 
-func send(stream watchStream, sub *subscription) error {
-	for {
-		d, err := sub.next(stream.Context())
-		if err != nil {
+func send(stream watchStream, d delivery) error {
+	for m := range d.messages() {
+		if err := stream.Send(m); err != nil {
 			return err
 		}
-		for m := range d.messages() {
-			if err := stream.Send(m); err != nil {
-				return err
-			}
-		}
 	}
+	return nil
 }

@@ -41,17 +41,17 @@ func newHTTP(log *slog.Logger, s *service, gatherer prometheus.Gatherer) http.Ha
 	mux := http.NewServeMux()
 	const endpoint = "/v1/services/{service}/protocols/{protocol}/endpoints/{ip}"
 	mux.HandleFunc("PUT "+endpoint, answering(w.put))
-	mux.HandleFunc("DELETE "+endpoint, answering(w.remove))
+	mux.HandleFunc("DELETE "+endpoint, answering(w.remove, "node"))
 	mux.HandleFunc("GET /v1/services", answering(w.listServices))
 	mux.HandleFunc("GET /v1/services/{service}/endpoints", answering(w.endpoints))
 	mux.HandleFunc("GET /v1/regions", answering(w.listRegions))
 	mux.HandleFunc("GET /v1/peers", answering(w.showPeers))
 	mux.HandleFunc("GET /v1/watch", w.watch)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /livez", func(out http.ResponseWriter, _ *http.Request) { plain(out, http.StatusOK, "ok\n") })
+	mux.HandleFunc("GET /livez", alive)
 	mux.HandleFunc("GET /readyz", w.readyz)
 	mux.HandleFunc("GET /{$}", func(out http.ResponseWriter, _ *http.Request) { plain(out, http.StatusOK, indexPage) })
-	return w.logged(refusing(mux))
+	return w.logged(w.guarded(refusing(mux)))
 }
 
 // logged logs each request once it has been answered.
@@ -144,7 +144,13 @@ func (w web) remove(_ http.ResponseWriter, r *http.Request) (message, error) {
 
 // address puts into m what r's path says. What m says already must not differ.
 func address(m *registryv1.Endpoint, r *http.Request) error {
-	ip, instance, _ := strings.Cut(r.PathValue("ip"), "@")
+	ip, instance, has := strings.Cut(r.PathValue("ip"), "@")
+	if has && instance == "" {
+		return registry.Invalidf("instance", "is empty after '@': leave out the '@'")
+	}
+	if sameIP(m.Ip, ip) {
+		ip = m.Ip
+	}
 	for _, f := range []struct {
 		name, path string
 		value      *string
@@ -160,6 +166,16 @@ func address(m *registryv1.Endpoint, r *http.Request) error {
 		*f.value = f.path
 	}
 	return nil
+}
+
+// sameIP reports whether a and b write one address in two ways.
+func sameIP(a, b string) bool {
+	x, err := registry.ParseIP(a)
+	if err != nil {
+		return false
+	}
+	y, err := registry.ParseIP(b)
+	return err == nil && x == y
 }
 
 // single takes out of err that its endpoint was the first of one.

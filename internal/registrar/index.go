@@ -1,6 +1,7 @@
 package registrar
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/aether-federation/aether/registry"
@@ -54,6 +55,12 @@ func (ix index) set(service string, endpoints []*registry.Endpoint) {
 		return
 	}
 	ix[service] = slices.Clip(endpoints)
+}
+
+// sortByService orders changes as byService needs them, and keeps the order
+// within each service.
+func sortByService(changes []change) {
+	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(a.endpoint.Service, b.endpoint.Service) })
 }
 
 func compareKey(e *registry.Endpoint, key registry.Key) int { return e.Key.Compare(key) }

@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 
 	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
@@ -39,6 +42,7 @@ var httpStatus = map[registry.Kind]int{
 	registry.Unavailable: http.StatusServiceUnavailable,
 	registry.SlowReader:  http.StatusTooManyRequests,
 	registry.Denied:      http.StatusForbidden,
+	registry.Limited:     http.StatusTooManyRequests,
 }
 
 // statusOf returns the HTTP status that tells of err.
@@ -49,9 +53,14 @@ func statusOf(err error) int {
 	return httpStatus[registry.KindOf(err)]
 }
 
-// answering makes a handler of a function that returns its answer.
-func answering(f func(http.ResponseWriter, *http.Request) (message, error)) http.HandlerFunc {
+// answering makes a handler of a function that returns its answer, for requests
+// with no query parameters but those.
+func answering(f func(http.ResponseWriter, *http.Request) (message, error), parameters ...string) http.HandlerFunc {
 	return func(out http.ResponseWriter, r *http.Request) {
+		if err := checkQuery(r, parameters...); err != nil {
+			writeFailure(out, statusOf(err), err)
+			return
+		}
 		m, err := f(out, r)
 		if err != nil {
 			writeFailure(out, statusOf(err), err)
@@ -64,6 +73,24 @@ func answering(f func(http.ResponseWriter, *http.Request) (message, error)) http
 		}
 		writeJSON(out, http.StatusOK, body)
 	}
+}
+
+// checkQuery refuses a query that asks for more than it would get.
+func checkQuery(r *http.Request, parameters ...string) error {
+	given, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return registry.Invalidf("query", "cannot be read: %w", err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		switch {
+		case slices.Contains(parameters, name):
+		case len(parameters) == 0:
+			return registry.Invalidf(name, "is no parameter of this path, which takes none")
+		default:
+			return registry.Invalidf(name, "is no parameter of this path: use %s", strings.Join(parameters, " or "))
+		}
+	}
+	return nil
 }
 
 // reply turns an answer of any type into a message; a nil pointer must not become
@@ -121,7 +148,7 @@ func writeFailure(out http.ResponseWriter, status int, err error) {
 		http.Error(out, marshalErr.Error(), http.StatusInternalServerError)
 		return
 	}
-	if status == http.StatusServiceUnavailable {
+	if status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests {
 		out.Header().Set("Retry-After", "1")
 	}
 	writeJSON(out, status, body)

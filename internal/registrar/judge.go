@@ -35,10 +35,13 @@ const (
 	LeaseGone Cause = "lease_gone"
 	// LeaseOverdue: the lease has run out and its keys are still there.
 	LeaseOverdue Cause = "lease_overdue"
+	// Deleted: most of the region's endpoints were deleted at once, in its own
+	// registry. The region itself stays.
+	Deleted Cause = "deleted"
 )
 
 // Causes lists every cause.
-func Causes() []Cause { return []Cause{LiveGone, LeaseGone, LeaseOverdue} }
+func Causes() []Cause { return []Cause{LiveGone, LeaseGone, LeaseOverdue, Deleted} }
 
 // facts are what is known of one foreign region.
 type facts struct {

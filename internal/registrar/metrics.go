@@ -13,12 +13,16 @@ type Metrics struct {
 	writes      *prometheus.CounterVec
 	writeTime   *prometheus.HistogramVec
 	withdrawals *prometheus.CounterVec
+	withdrawn   *prometheus.CounterVec
 	shown       *prometheus.CounterVec
 	resyncs     prometheus.Counter
 	readErrors  prometheus.Counter
 	cutOff      prometheus.Counter
 	unparsable  prometheus.Counter
+	denied      prometheus.Counter
+	limited     *prometheus.CounterVec
 	view        *viewCollector
+	census      *censusCollector
 }
 
 // NewMetrics registers a registrar's metrics. It panics if they are registered
@@ -36,15 +40,19 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Name: "aether_registrar_write_duration_seconds", Help: "Time until a write was durable or refused.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 14),
 		}, []string{"operation"}),
-		withdrawals: counters("aether_registrar_region_withdrawals_total", "Foreign regions withdrawn, by cause.", "origin", "cause"),
+		withdrawals: counters("aether_registrar_region_withdrawals_total", "Foreign regions withdrawn, and regions that lost most of their endpoints at once, by cause.", "origin", "cause"),
+		withdrawn:   counters("aether_registrar_endpoints_withdrawn_total", "Endpoints that went with these withdrawals.", "origin", "cause"),
 		shown:       counters("aether_registrar_region_shown_total", "Foreign regions that began to be served.", "origin"),
 		resyncs:     counter("aether_registrar_feed_resyncs_total", "Times that the local etcd was listed again from scratch."),
 		readErrors:  counter("aether_registrar_lease_read_errors_total", "Readings of a region's lease that failed."),
 		cutOff:      counter("aether_registrar_watchers_cut_off_total", "Watchers cut off because they were too slow."),
 		unparsable:  counter("aether_registrar_unparsable_total", "Keys and values in the local etcd that do not parse and are not served."),
+		denied:      counter("aether_registrar_denied_total", "Calls of clients that may not make them."),
+		limited:     counters("aether_registrar_limited_total", "Refused because a client has more than its share, by what: calls, streams or connections.", "what"),
 		view:        newViewCollector(),
+		census:      newCensusCollector(),
 	}
-	r.MustRegister(m.writes, m.writeTime, m.withdrawals, m.shown, m.resyncs, m.readErrors, m.cutOff, m.unparsable, m.view)
+	r.MustRegister(m.writes, m.writeTime, m.withdrawals, m.withdrawn, m.shown, m.resyncs, m.readErrors, m.cutOff, m.unparsable, m.denied, m.limited, m.view, m.census)
 	return m
 }
 

@@ -12,7 +12,9 @@ type region struct {
 	name string
 	own  bool
 	// served counts the endpoints that are shown.
-	served  int
+	served int
+	// kept counts those that are kept as a last resort.
+	kept    int
 	pending map[registry.Key]*registry.Endpoint // nil: deleted
 	facts   facts
 	verdict verdict
@@ -90,7 +92,7 @@ func (f *facts) lose(now time.Time) {
 
 // empty reports whether nothing is left to say of the region.
 func (r *region) empty() bool {
-	return !r.own && !r.facts.shown && !r.facts.mirrored && !r.facts.live && len(r.pending) == 0
+	return !r.own && !r.facts.shown && !r.facts.mirrored && !r.facts.live && r.kept == 0 && len(r.pending) == 0
 }
 
 // load is what the feed tells between a Reset and its Synced.

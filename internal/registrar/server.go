@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"time"
 
 	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
+	"github.com/aether-federation/aether/internal/access"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
@@ -39,11 +41,14 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
+	cfg.Feed = counted{cfg.Feed, cfg.Census}
 	s := &Server{cfg: cfg, view: newView(cfg), health: health.NewServer()}
 	cfg.Metrics.view.watch(s.view)
+	cfg.Metrics.census.watch(cfg.Census)
 	s.service = &service{
-		view: s.view, store: cfg.Store, peers: cfg.Peers, metrics: cfg.Metrics,
-		writeTimeout: cfg.WriteTimeout,
+		own: cfg.Origin, view: s.view, census: cfg.Census, store: cfg.Store,
+		presence: cfg.Presence, sweeper: cfg.Sweeper, peers: cfg.Peers, metrics: cfg.Metrics,
+		writeTimeout: cfg.WriteTimeout, guard: newGuard(cfg),
 	}
 	s.service.stopContext, s.service.stop = context.WithCancel(context.Background())
 	s.setHealth(healthv1.HealthCheckResponse_NOT_SERVING)
@@ -53,7 +58,7 @@ func New(cfg Config) (*Server, error) {
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       bodyTimeout,
 		IdleTimeout:       idleTimeout,
-		TLSConfig:         cfg.TLS,
+		TLSConfig:         cfg.HTTPTLS,
 		ErrorLog:          slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
 	}
 	return s, nil
@@ -108,21 +113,37 @@ func (s *Server) announce(ctx context.Context) error {
 }
 
 func (s *Server) serveGRPC() error {
-	if err := s.grpc.Serve(s.cfg.GRPC); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+	if err := s.grpc.Serve(s.crowded(s.cfg.GRPC)); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("serve grpc: %w", err)
 	}
 	return nil
 }
 
 func (s *Server) serveHTTP() error {
-	serve := func() error { return s.http.Serve(s.cfg.HTTP) }
-	if s.cfg.TLS != nil {
-		serve = func() error { return s.http.ServeTLS(s.cfg.HTTP, "", "") }
+	l := s.crowded(s.cfg.HTTP)
+	serve := func() error { return s.http.Serve(l) }
+	if s.cfg.HTTPTLS != nil {
+		serve = func() error { return s.http.ServeTLS(l, "", "") }
 	}
 	if err := serve(); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve http: %w", err)
 	}
 	return nil
+}
+
+// crowded bounds the connections of each address.
+func (s *Server) crowded(l net.Listener) net.Listener {
+	return crowded(l, s.cfg.Limits.Connections, s.cfg.Log, s.cfg.Metrics.limited.WithLabelValues("connections"))
+}
+
+// newGuard says loudly when it has nothing to guard with.
+func newGuard(cfg Config) *guard {
+	if cfg.Access == nil {
+		cfg.Log.Warn("no access control: whoever reaches the listeners may read and write everything")
+	}
+	return &guard{
+		policy: cfg.Access, limiter: access.NewLimiter(cfg.Limits), audit: &auditor{cfg.Log}, metrics: cfg.Metrics,
+	}
 }
 
 // shutdown stops serving: see Run.

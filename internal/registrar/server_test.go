@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 
 	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
@@ -40,8 +41,13 @@ type node struct {
 	stopped chan error
 }
 
+// anEtcd is one in this process or in another.
+type anEtcd interface {
+	Client(tb testing.TB) *clientv3.Client
+}
+
 // start runs a registrar on a real etcd until the test ends.
-func start(t *testing.T, server *etcdtest.Server, origin registry.Origin, change func(*registrar.Config)) *node {
+func start(t *testing.T, server anEtcd, origin registry.Origin, change func(*registrar.Config)) *node {
 	t.Helper()
 	client := server.Client(t)
 	store, err := etcd.New(etcd.Config{Client: client, Origin: origin})
@@ -163,7 +169,7 @@ func TestHTTPShapes(t *testing.T) {
 	}
 	n.want("GET", "/v1/services", "", 200, `{"services":[{"name":"api.shop","protocols":["http"],"endpoints":1,"healthy":1,"regions":["a"]}],"revision":"`)
 	n.want("GET", "/v1/services/none/endpoints", "", 200, `{"endpoints":[],"revision":"`)
-	n.want("GET", "/v1/regions", "", 200, `{"regions":[{"region":"a","state":"own","endpoints":1,"age":"0s","revision":"","reason":""}]}`)
+	n.want("GET", "/v1/regions", "", 200, `{"regions":[{"region":"a","state":"own","endpoints":1,"age":"0s","revision":"","reason":"","kept":0}]}`)
 	n.want("GET", "/v1/peers", "", 200, `"region":"b"`, `"lag":"0.080s","pending":0,"leases":200,"keys":20000`)
 	n.want("GET", "/metrics", "", 200, `aether_registrar_endpoints{origin="a"} 1`, `aether_registrar_region_state{origin="a",state="own"} 1`,
 		`aether_registrar_writes_total{operation="register",outcome="ok"} 1`)
@@ -181,6 +187,13 @@ func TestHTTPRefusals(t *testing.T) {
 	n.want("PUT", apiEndpoint+"10.0.0.1", `{"node":"n1"}`, 200)
 	n.want("PUT", apiEndpoint+"fd00::1@i-1", ``, 200)
 	n.want("PUT", apiEndpoint+"10.0.0.1", `{"node":"n2"}`, 409, `"kind":"conflict"`)
+	n.want("PUT", apiEndpoint+"::ffff:10.0.0.4", `{"ip":"10.0.0.4"}`, 200)
+	n.want("PUT", apiEndpoint+"10.0.0.3@", ``, 400, `"field":"instance"`)
+	n.want("PUT", apiEndpoint+"255.255.255.255", ``, 400, `"field":"ip"`)
+	n.want("PUT", apiEndpoint+"10.0.0.1?node=n1", ``, 400, `"field":"node"`)
+	n.want("DELETE", apiEndpoint+"10.0.0.1?nod=n1", ``, 400, `"field":"nod"`, "use node")
+	n.want("GET", "/v1/services?region=a", ``, 400, `"field":"region"`)
+	n.want("GET", "/v1/watch?services=a", ``, 400, `"field":"services"`)
 	n.want("PUT", apiEndpoint+"10.0.0.300", ``, 400, `"field":"ip"`)
 	n.want("PUT", apiEndpoint+"10.0.0.1", `{"ip":"10.0.0.2"}`, 400, `"field":"ip"`)
 	n.want("PUT", apiEndpoint+"10.0.0.1", `{"region":"b"}`, 400, `"field":"region"`)

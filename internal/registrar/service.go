@@ -3,20 +3,27 @@ package registrar
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
 	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
+	"github.com/aether-federation/aether/internal/access"
 	"github.com/aether-federation/aether/registry"
 )
 
 // service is what both gRPC and HTTP offer: reads from the view, writes to the
 // store.
 type service struct {
+	own          registry.Origin
 	view         *View
+	census       *Census
 	store        Store
+	presence     Presence
+	sweeper      Sweeper
 	peers        Peers
 	metrics      *Metrics
+	guard        *guard
 	writeTimeout time.Duration
 	// stopContext ends, by stop, when streams have to end.
 	stopContext context.Context
@@ -31,22 +38,42 @@ var (
 )
 
 func (s *service) register(ctx context.Context, endpoints []registry.Endpoint) (registry.Revision, error) {
+	keys, nodes := make([]registry.Key, len(endpoints)), make([]string, len(endpoints))
+	for i, e := range endpoints {
+		keys[i], nodes[i] = e.Key, e.Node
+	}
+	if err := s.guard.permit(ctx, "register", access.Action{Need: access.Write, Nodes: nodes}); err != nil {
+		return "", err
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.writeTimeout)
 	defer cancel()
 	start := time.Now()
-	rev, err := s.store.Register(ctx, endpoints)
+	var rev registry.Revision
+	err := s.vouch(ctx, endpoints)
+	if err == nil {
+		rev, err = s.store.Register(ctx, endpoints)
+	}
 	err = writeError(ctx, err)
 	s.metrics.wrote("register", start, err)
+	s.guard.audit.record(ctx, "register", keys, err)
 	return rev, err
 }
 
 func (s *service) unregister(ctx context.Context, claims []registry.Claim) (int, registry.Revision, error) {
+	keys, nodes := make([]registry.Key, len(claims)), make([]string, len(claims))
+	for i, c := range claims {
+		keys[i], nodes[i] = c.Key, c.Node
+	}
+	if err := s.guard.permit(ctx, "unregister", access.Action{Need: access.Write, Nodes: nodes}); err != nil {
+		return 0, "", err
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.writeTimeout)
 	defer cancel()
 	start := time.Now()
 	removed, rev, err := s.store.Unregister(ctx, claims)
 	err = writeError(ctx, err)
 	s.metrics.wrote("unregister", start, err)
+	s.guard.audit.record(ctx, "unregister", keys, err)
 	return removed, rev, err
 }
 
@@ -85,7 +112,14 @@ func (s *service) regions() (*registryv1.ListRegionsResponse, error) {
 	if !s.view.isReady() {
 		return nil, errLoading
 	}
-	return regionsAnswer(s.view.Regions()), nil
+	answer := regionsAnswer(s.view.Regions())
+	for _, r := range answer.GetRegions() {
+		if dead := s.census.Dead(); r.GetRegion() == s.own.Region && len(dead) > 0 {
+			lost := "nothing is present of cluster " + strings.Join(dead, ", ") + ": its endpoints are served as unhealthy"
+			r.Reason = strings.TrimPrefix(r.Reason+"; "+lost, "; ")
+		}
+	}
+	return answer, nil
 }
 
 func (s *service) listPeers(ctx context.Context) (*registryv1.ListPeersResponse, error) {

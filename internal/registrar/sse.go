@@ -19,12 +19,22 @@ const (
 // watch serves changes as server-sent events. Each event's data is one
 // WatchResponse; an event of type "error" is the last.
 func (w web) watch(out http.ResponseWriter, r *http.Request) {
+	if err := checkQuery(r, "service"); err != nil {
+		writeFailure(out, statusOf(err), err)
+		return
+	}
 	q, err := w.query(r.URL.Query()["service"])
 	if err != nil {
 		writeFailure(out, statusOf(err), renamed(err, "service"))
 		return
 	}
-	sub := w.view.subscribe(q)
+	done, err := w.guard.open(r.Context())
+	if err != nil {
+		writeFailure(out, statusOf(err), err)
+		return
+	}
+	defer done()
+	sub := w.view.subscribe(q, nil)
 	defer sub.close()
 	out.Header().Set("Content-Type", "text/event-stream")
 	out.Header().Set("Cache-Control", "no-store")

@@ -2,7 +2,9 @@ package registrar
 
 import (
 	"context"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/aether-federation/aether/registry"
 )
@@ -19,51 +21,119 @@ type subscription struct {
 	query  registry.Query
 	closed bool
 
-	mu       sync.Mutex
+	mu sync.Mutex
+	// snapshot waits to be told: of all services, or only of replaced.
 	snapshot *Snapshot
+	partial  bool
+	replaced []string
 	batches  [][]change
 	waiting  int
 	revision registry.Revision
 }
 
 // delivery is what a subscription has to tell next: a snapshot, which voids what
-// was told before, or changes.
+// was told before, if it is partial of the replaced services alone, or changes.
 type delivery struct {
 	snapshot *Snapshot
+	partial  bool
+	replaced []string
 	changes  []change
 	revision registry.Revision
 }
 
 // subscribe returns a subscription that begins with a snapshot of what q asks
-// for. The caller closes it.
-func (v *View) subscribe(q registry.Query) *subscription {
+// for or, when the reader holds something, of what differs from it. The caller
+// closes it.
+func (v *View) subscribe(q registry.Query, h *held) *subscription {
 	s := &subscription{view: v, cutoff: make(chan struct{}), notify: make(chan struct{}, 1)}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	s.start(q)
+	v.flush(time.Now())
+	s.start(q, h)
 	return s
 }
 
-// requery changes what s is about: a new snapshot follows.
-func (s *subscription) requery(q registry.Query) {
+// requery changes what s is about: a new snapshot follows or, if extend is set,
+// one of the services that were added.
+func (s *subscription) requery(q registry.Query, extend bool) {
 	s.view.mu.Lock()
 	defer s.view.mu.Unlock()
+	s.view.flush(time.Now())
 	if s.closed {
 		return
 	}
 	s.view.fan.remove(s)
-	s.start(q)
+	if extend && s.extend(q) {
+		return
+	}
+	s.start(q, nil)
 }
 
 // start enters s and gives it a snapshot; view.mu is held.
-func (s *subscription) start(q registry.Query) {
-	s.query = q
-	s.view.fan.add(s)
-	snapshot := s.view.snapshot(q)
+func (s *subscription) start(q registry.Query, h *held) {
+	s.enter(q)
+	var replaced []string
+	var snapshot Snapshot
+	if h != nil {
+		replaced = s.view.differing(q, h)
+		snapshot = s.view.snapshotOf(replaced)
+	} else {
+		snapshot = s.view.snapshot(q)
+	}
 	s.mu.Lock()
-	s.snapshot, s.batches, s.waiting, s.revision = &snapshot, nil, 0, snapshot.Revision
+	s.snapshot, s.partial, s.replaced = &snapshot, h != nil, replaced
+	s.batches, s.waiting, s.revision = nil, 0, snapshot.Revision
 	s.mu.Unlock()
 	s.signal()
+}
+
+// enter makes s one of the view's subscribers, of what comes from now on. The
+// outbox is empty: what is in it is in a snapshot too.
+func (s *subscription) enter(q registry.Query) {
+	s.query = q
+	s.view.fan.add(s)
+}
+
+// extend keeps what s was told, and what waits for it, of services that q asks
+// for too, and adds a snapshot of the others. It reports whether it could: view.mu
+// is held.
+func (s *subscription) extend(q registry.Query) bool {
+	s.mu.Lock()
+	total := s.snapshot != nil && !s.partial
+	s.mu.Unlock()
+	if total || len(q.Services) == 0 || len(s.query.Services) == 0 {
+		return false
+	}
+	kept := map[string]bool{}
+	for _, service := range s.query.Services {
+		kept[service] = true
+	}
+	s.enter(q)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, service := range s.replaced {
+		delete(kept, service) // not told yet
+	}
+	s.replaced = nil
+	for _, service := range q.Services {
+		if !kept[service] {
+			s.replaced = append(s.replaced, service)
+		}
+	}
+	s.keep(func(service string) bool { return kept[service] && q.Wants(service) })
+	snapshot := s.view.snapshotOf(s.replaced)
+	s.snapshot, s.partial, s.revision = &snapshot, true, snapshot.Revision
+	s.signal()
+	return true
+}
+
+// keep drops what waits of services that are not wanted; s.mu is held.
+func (s *subscription) keep(wanted func(service string) bool) {
+	s.batches = slices.DeleteFunc(s.batches, func(batch []change) bool { return !wanted(batch[0].endpoint.Service) })
+	s.waiting = 0
+	for _, batch := range s.batches {
+		s.waiting += len(batch)
+	}
 }
 
 func (s *subscription) close() {
@@ -128,9 +198,9 @@ var errCutOff = registry.Errorf(registry.SlowReader, "this reader is too slow: m
 func (s *subscription) take() (delivery, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d := delivery{snapshot: s.snapshot, revision: s.revision}
+	d := delivery{snapshot: s.snapshot, partial: s.partial, replaced: s.replaced, revision: s.revision}
 	if s.snapshot != nil {
-		s.snapshot = nil
+		s.snapshot, s.replaced = nil, nil
 		d.revision = d.snapshot.Revision
 		if len(s.batches) > 0 {
 			s.signal()

@@ -41,13 +41,19 @@ type View struct {
 	mu      sync.RWMutex
 	core    *core
 	version uint64
-	resets  int
-	fan     fan
+	// seen is the local etcd's revision that was told, changed that of version.
+	seen, changed int64
+	resets        int
+	fan           fan
+	outbox        outbox
+	digests       digests
+
+	encodings *encodings
 }
 
 // newView returns a view of what cfg's feed tells. It is empty until run.
 func newView(cfg Config) *View {
-	return &View{
+	v := &View{
 		feed:     cfg.Feed,
 		log:      cfg.Log,
 		metrics:  cfg.Metrics,
@@ -57,7 +63,13 @@ func newView(cfg Config) *View {
 		ready:    make(chan struct{}),
 		core:     newCore(cfg.Origin.Region, cfg.BlindAfter),
 		fan:      newFan(),
+		outbox:   newOutbox(),
+		digests:  digests{},
+
+		encodings: newEncodings(),
 	}
+	v.core.lastResort = cfg.LastResort
+	return v
 }
 
 // run follows the feed until ctx ends.
@@ -65,6 +77,7 @@ func (v *View) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return v.feed.Run(ctx, v.update) })
 	g.Go(func() error { return v.watchLeases(ctx) })
+	g.Go(func() error { return v.publish(ctx) })
 	return g.Wait()
 }
 
@@ -78,6 +91,10 @@ func (v *View) update(u Update) error {
 			v.metrics.resyncs.Inc()
 		}
 	}
+	v.seen = max(v.seen, u.Revision)
+	if u.Reset {
+		v.seen = 0 // the store may be another
+	}
 	notes := v.advance(v.core.apply(u, time.Now()))
 	first = first && v.core.loaded
 	v.mu.Unlock()
@@ -88,12 +105,16 @@ func (v *View) update(u Update) error {
 	return nil
 }
 
-// advance makes a step the next version and hands it to the subscribers; v.mu is
+// advance makes a step the next version, for the subscribers to be told; v.mu is
 // held.
 func (v *View) advance(s step) []note {
 	if len(s.changes) > 0 {
 		v.version++
-		v.fan.publish(s.changes, v.revision())
+		v.changed = v.seen
+		v.outbox.add(s.changes, time.Now())
+		if v.outbox.calm {
+			v.flush(time.Now())
+		}
 	}
 	return s.notes
 }
@@ -107,6 +128,11 @@ func (v *View) tell(notes []note) {
 			continue
 		}
 		v.metrics.withdrawals.WithLabelValues(n.region, string(n.cause)).Inc()
+		v.metrics.withdrawn.WithLabelValues(n.region, string(n.cause)).Add(float64(n.endpoints))
+		if n.cause == Deleted {
+			v.log.Warn("mass withdrawal", "peer_region", n.region, "endpoints", n.endpoints, "left", n.left, "cause", string(n.cause), "reason", n.reason)
+			continue
+		}
 		v.log.Warn("region withdrawn", "peer_region", n.region, "endpoints", n.endpoints, "cause", string(n.cause), "reason", n.reason)
 	}
 }
@@ -218,7 +244,7 @@ func (v *View) isReady() bool {
 
 // revision names the current version; v.mu is held.
 func (v *View) revision() registry.Revision {
-	return registry.Revision(v.instance + "-" + strconv.FormatUint(v.version, 10))
+	return registry.Revision(v.instance + "-" + strconv.FormatUint(v.version, 10) + "-" + strconv.FormatInt(v.changed, 10))
 }
 
 // Snapshot is one version of the part of a view that was asked for. Its slices
@@ -251,6 +277,11 @@ func (v *View) snapshot(q registry.Query) Snapshot {
 	if len(names) == 0 {
 		names = slices.Collect(maps.Keys(v.core.index))
 	}
+	return v.snapshotOf(names)
+}
+
+// snapshotOf returns the named services; v.mu is held.
+func (v *View) snapshotOf(names []string) Snapshot {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	s := Snapshot{Revision: v.revision(), Services: make([][]*registry.Endpoint, 0, len(names))}
 	for _, name := range names {

@@ -26,11 +26,23 @@ func newTestView(buffer int, endpoints []EndpointChange) *View {
 	return v
 }
 
-// tellView tells v one update, which cannot fail.
+// tellView tells v one update, which cannot fail, and v its subscribers.
 func tellView(v *View, u Update) {
+	tellQuietly(v, u)
+	flush(v)
+}
+
+// tellQuietly tells v one update; its subscribers may be told later.
+func tellQuietly(v *View, u Update) {
 	if err := v.update(u); err != nil {
 		panic(err)
 	}
+}
+
+func flush(v *View) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.flush(time.Now())
 }
 
 func keysOf(s Snapshot) []registry.Key {
@@ -50,16 +62,7 @@ func follow(t *rapid.T, sub *subscription, have map[registry.Key]registry.Endpoi
 		if !ok {
 			return
 		}
-		if d.snapshot != nil {
-			clear(have)
-		}
-		for c := range d.all() {
-			if c.kind == registry.Put {
-				have[c.endpoint.Key] = *c.endpoint
-			} else {
-				delete(have, c.endpoint.Key)
-			}
-		}
+		d.applyTo(have)
 		if d.revision == "" {
 			t.Fatal("a delivery without a revision")
 		}
@@ -75,7 +78,7 @@ func TestSubscribersEndWithTheView(t *testing.T) {
 		subs := make([]*subscription, len(queries))
 		have := make([]map[registry.Key]registry.Endpoint, len(queries))
 		for i, q := range queries {
-			subs[i], have[i] = v.subscribe(q), map[registry.Key]registry.Endpoint{}
+			subs[i], have[i] = v.subscribe(q, nil), map[registry.Key]registry.Endpoint{}
 		}
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			if i := rapid.IntRange(0, 2*len(subs)).Draw(t, "reader"); i < len(subs) {
@@ -117,7 +120,7 @@ func someChanges(t *rapid.T) []EndpointChange {
 
 func TestReaderThatIsBehindIsCutOff(t *testing.T) {
 	v := newTestView(5, nil)
-	slow, other := v.subscribe(registry.Query{}), v.subscribe(registry.Query{Services: []string{"s0"}})
+	slow, other := v.subscribe(registry.Query{}, nil), v.subscribe(registry.Query{Services: []string{"s0"}}, nil)
 	slow.take()
 	tellView(v, Update{Endpoints: puts("own", 0, 100)})
 	select {
@@ -132,7 +135,7 @@ func TestReaderThatIsBehindIsCutOff(t *testing.T) {
 	if _, err := other.next(t.Context()); err != nil {
 		t.Errorf("the other reader: %v", err)
 	}
-	slow.requery(registry.Query{}) // harmless by now
+	slow.requery(registry.Query{}, false) // harmless by now
 	slow.close()
 	other.close()
 	if n := v.fan.len(); n != 0 {
@@ -142,7 +145,7 @@ func TestReaderThatIsBehindIsCutOff(t *testing.T) {
 
 func TestDeletionOfWhatWasNeverToldIsTold(t *testing.T) {
 	v := newTestView(100, nil)
-	sub := v.subscribe(registry.Query{})
+	sub := v.subscribe(registry.Query{}, nil)
 	defer sub.close()
 	sub.take()
 	tellView(v, Update{Endpoints: puts("own", 0, 1)})
@@ -228,7 +231,7 @@ func BenchmarkListOfFifty(b *testing.B) {
 func BenchmarkChangeWithManySubscribers(b *testing.B) {
 	v := newTestView(1<<30, puts("own", 0, 300))
 	for range 1000 {
-		defer v.subscribe(registry.Query{Services: []string{"s1"}}).close()
+		defer v.subscribe(registry.Query{Services: []string{"s1"}}, nil).close()
 	}
 	b.ReportAllocs()
 	n := uint32(0)

@@ -67,6 +67,15 @@ type Update struct {
 	// revisions only. Both may be empty: what changed did not parse.
 	Endpoints []EndpointChange
 	Mirrors   []MirrorChange
+	Presence  []PresenceChange
+}
+
+// PresenceChange is a node or a registrar that came or, with Deleted, went.
+type PresenceChange struct {
+	Origin registry.Origin
+	// Node or Registrar is its name.
+	Node, Registrar string
+	Deleted         bool
 }
 
 // EndpointChange is an endpoint that is new or has changed or, with Delete, is
@@ -75,6 +84,8 @@ type Update struct {
 type EndpointChange struct {
 	Delete   bool
 	Endpoint registry.Endpoint
+	// ModRevision of the key in this etcd.
+	ModRevision int64
 }
 
 // MirrorChange is a change of a key that an origin keeps beside its mirror here.
@@ -153,7 +164,26 @@ func (s *feedSink) add(u *Update, ev *clientv3.Event) {
 		if c, ok := s.decoder.mirror(ev); ok {
 			u.Mirrors = append(u.Mirrors, c)
 		}
+	case strings.HasPrefix(key, keyspace.PresenceRoot):
+		if c, ok := s.decoder.presence(ev); ok {
+			u.Presence = append(u.Presence, c)
+		}
 	}
+}
+
+// presence decodes an event in the range of presence.
+func (d decoder) presence(ev *clientv3.Event) (PresenceChange, bool) {
+	key := string(ev.Kv.Key)
+	c := PresenceChange{Deleted: ev.Type == clientv3.EventTypeDelete}
+	var ok bool
+	if c.Origin, c.Node, ok = keyspace.ParsePresence(key); ok {
+		return c, true
+	}
+	if c.Origin, c.Registrar, ok = keyspace.ParseRegistrarPresence(key); ok {
+		return c, true
+	}
+	d.unparsable(key, registry.Invalidf("key", "is no node's and no registrar's presence"))
+	return PresenceChange{}, false
 }
 
 // change decodes an event in a region's range, if its service is wanted.
@@ -162,7 +192,7 @@ func (d decoder) change(ev *clientv3.Event, wants func(service string) bool) (En
 	if !ok || !wants(k.Service) {
 		return EndpointChange{}, false
 	}
-	gone := EndpointChange{Delete: true, Endpoint: registry.Endpoint{Key: k}}
+	gone := EndpointChange{Delete: true, Endpoint: registry.Endpoint{Key: k}, ModRevision: ev.Kv.ModRevision}
 	if ev.Type == clientv3.EventTypeDelete {
 		return gone, true
 	}
@@ -170,7 +200,7 @@ func (d decoder) change(ev *clientv3.Event, wants func(service string) bool) (En
 	if !ok {
 		return gone, true
 	}
-	return EndpointChange{Endpoint: e}, true
+	return EndpointChange{Endpoint: e, ModRevision: ev.Kv.ModRevision}, true
 }
 
 // mirror decodes an event in the range of the mirrors.

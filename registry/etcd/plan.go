@@ -10,18 +10,25 @@ import (
 	"github.com/aether-federation/aether/registry/wire"
 )
 
-// write is one endpoint to store or remove.
+// write is one endpoint to store, change or remove.
 type write struct {
 	id  registry.Key
 	key string
 	// node on whose behalf.
 	node string
-	// endpoint and value to store; nil removes.
+	// endpoint and value to store; nil removes, unless there is a change.
 	endpoint *registry.Endpoint
 	value    []byte
+	// change, when set, makes the endpoint to store from the one that is there,
+	// nil where there is none.
+	change func(stored *registry.Endpoint) (registry.Endpoint, error)
+	// reported says that a stored health of draining stays.
+	reported bool
 }
 
 func (w write) size() int { return len(w.key) + len(w.value) }
+
+func (w write) removes() bool { return w.endpoint == nil && w.change == nil }
 
 func puts(endpoints []registry.Endpoint) ([]write, error) {
 	out := make([]write, len(endpoints))
@@ -66,54 +73,68 @@ func batches(writes []write) iter.Seq[[]write] {
 type step struct {
 	write
 	modRevision int64
+	// absent is the node that held the key and is not present; empty: none.
+	absent string
 }
 
-// plan returns what a batch has to write, given what is there now, aligned with
-// the batch and nil where there is nothing. It fails with a Conflict if a key is
-// held by another node.
-func plan(batch []write, existing []*mvccpb.KeyValue, present func(node string) bool) ([]step, error) {
-	var steps []step
-	for i, w := range batch {
-		needed, err := decide(w, existing[i], present)
-		if err != nil {
-			return nil, err
+// decide returns what w has to do, given what is there, nil where there is
+// nothing. It fails with a Conflict if the key is held by another node that is
+// present. A stored value that does not parse is held by nobody.
+func decide(w write, existing *mvccpb.KeyValue, present func(node string) bool) (s step, needed bool, err error) {
+	var stored *registry.Endpoint
+	exact := false
+	if existing != nil {
+		e, disagreements, err := wire.ParseValue(w.id, existing.Value)
+		if err == nil {
+			stored, exact = &e, len(disagreements) == 0
 		}
-		if needed {
-			steps = append(steps, step{write: w, modRevision: existing[i].GetModRevision()})
+	}
+	s = step{write: w, modRevision: existing.GetModRevision()}
+	if stored != nil {
+		if s.absent, err = w.mayReplace(stored.Node, present); err != nil {
+			return step{}, false, err
 		}
 	}
-	return steps, nil
+	if err := s.resolve(stored); err != nil {
+		return step{}, false, err
+	}
+	if s.removes() {
+		return s, existing != nil, nil
+	}
+	return s, !exact || !stored.Equal(*s.endpoint), nil
 }
 
-// decide reports whether w has anything to do. A stored value that does not
-// parse is held by nobody.
-func decide(w write, existing *mvccpb.KeyValue, present func(node string) bool) (bool, error) {
-	if existing == nil {
-		return w.endpoint != nil, nil
-	}
-	stored, disagreements, err := wire.ParseValue(w.id, existing.Value)
-	if err != nil {
-		return true, nil
-	}
-	if err := w.mayReplace(stored.Node, present); err != nil {
-		return false, err
-	}
-	same := w.endpoint != nil && len(disagreements) == 0 && stored.Equal(*w.endpoint)
-	return !same, nil
-}
-
-// mayReplace returns a Conflict if holder keeps w from its key.
-func (w write) mayReplace(holder string, present func(node string) bool) error {
-	if holder == "" || holder == w.node {
+// resolve makes the endpoint to store where that depends on the stored one.
+func (s *step) resolve(stored *registry.Endpoint) (err error) {
+	var e registry.Endpoint
+	switch {
+	case s.change != nil:
+		if e, err = s.change(stored); err != nil {
+			return err
+		}
+	case s.reported && stored != nil && stored.Health == registry.Draining:
+		e = s.endpoint.KeepDraining(*stored)
+	default:
 		return nil
+	}
+	s.endpoint = &e
+	s.value, err = wire.Value(e)
+	return err
+}
+
+// mayReplace returns a Conflict if holder keeps w from its key, and holder if it
+// does not because it is absent.
+func (w write) mayReplace(holder string, present func(node string) bool) (absent string, err error) {
+	if holder == "" || holder == w.node {
+		return "", nil
 	}
 	if w.endpoint == nil && w.node == "" {
-		return nil
+		return "", nil
 	}
 	if w.endpoint != nil && !present(holder) {
-		return nil
+		return holder, nil
 	}
-	return registry.Errorf(registry.Conflict,
+	return "", registry.Errorf(registry.Conflict,
 		"endpoint %s %s %s is held by node %q: unregister it there, or wait until that node has left",
 		w.id.Service, w.id.Protocol, address(w.id), holder)
 }

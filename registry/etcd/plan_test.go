@@ -75,7 +75,7 @@ func TestDecide(t *testing.T) {
 	}
 	present := func(node string) bool { return node != "absent" }
 	for _, tt := range tests {
-		needed, err := decide(tt.write, tt.existing, present)
+		_, needed, err := decide(tt.write, tt.existing, present)
 		if needed != tt.needed || (registry.KindOf(err) == registry.Conflict) != tt.conflict || (err != nil) != tt.conflict {
 			t.Errorf("%s: got %v, %v", tt.name, needed, err)
 		}
@@ -84,9 +84,16 @@ func TestDecide(t *testing.T) {
 
 func TestPlanGuardsEachStep(t *testing.T) {
 	batch := []write{put(t, testEndpoint(1, "")), put(t, testEndpoint(2, "")), remove(testEndpoint(3, ""))}
-	steps, err := plan(batch, []*mvccpb.KeyValue{nil, {Value: batch[1].value, ModRevision: 5}, {Value: batch[0].value, ModRevision: 6}}, nil)
-	if err != nil || len(steps) != 2 || steps[0].modRevision != 0 || steps[1].modRevision != 6 || steps[1].key != batch[2].key {
-		t.Errorf("got %+v, %v", steps, err)
+	tx := &transaction{
+		store: &Store{present: func(string) bool { return true }},
+		found: map[string]*mvccpb.KeyValue{
+			batch[1].key: {Value: batch[1].value, ModRevision: 5}, batch[2].key: {Value: batch[0].value, ModRevision: 6},
+		},
+	}
+	d := tx.plan(&pending{ctx: t.Context(), batch: batch})
+	if d.result.err != nil || d.result.written != 1 || d.result.removed != 1 || len(d.steps) != 2 ||
+		d.steps[0].modRevision != 0 || d.steps[1].modRevision != 6 || d.steps[1].key != batch[2].key {
+		t.Errorf("got %+v", d)
 	}
 }
 

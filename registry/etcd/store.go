@@ -42,8 +42,13 @@ type Config struct {
 	// key, which wins. It may be called by several goroutines at once.
 	OnDisagreement func(key string, disagreements []string)
 	// Present tells whether a node that holds an endpoint is there, so that
-	// nobody else may register it. Nil: each is.
+	// nobody else may register it. Nil: each is. It may be wrong for a moment:
+	// what an absent node holds is taken over only if, in the same transaction,
+	// the node's presence key does not exist.
 	Present func(node string) bool
+	// Known, when set, tells whether a key is thought to exist. A wrong answer
+	// costs a request, a right one that it does not saves one.
+	Known func(key registry.Key) bool
 }
 
 // Validate tells what is missing or wrong.
@@ -68,7 +73,9 @@ type Store struct {
 	origin  registry.Origin
 	timeout time.Duration
 	present func(node string) bool
+	known   func(key registry.Key) bool
 	decoder decoder
+	group   *group
 }
 
 var _ registry.Registry = (*Store)(nil)
@@ -80,7 +87,12 @@ func New(c Config) (*Store, error) {
 	}
 	s := &Store{
 		client: c.Client, origin: c.Origin, timeout: requestTimeout(c.RequestTimeout), present: c.Present,
+		known:   c.Known,
 		decoder: newDecoder(c.Log, c.OnUnparsable, c.OnDisagreement),
+	}
+	s.group = newGroup(s.transact)
+	if s.known == nil {
+		s.known = func(registry.Key) bool { return true }
 	}
 	if s.present == nil {
 		s.present = func(string) bool { return true }

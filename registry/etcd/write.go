@@ -14,6 +14,8 @@ import (
 // Register implements [registry.Registry]. A batch is one transaction of at most
 // [registry.MaxBatch] endpoints and 1 MiB, guarded by the revisions that were
 // read, and tried again while others change the same keys, until ctx ends.
+// Batches of several calls at once share a transaction; one that is refused does
+// not touch the others. Where too much waits already, it is Unavailable.
 func (s *Store) Register(ctx context.Context, endpoints []registry.Endpoint) (registry.Revision, error) {
 	prepared, err := registry.Prepare(s.origin, endpoints)
 	if err != nil {
@@ -23,8 +25,8 @@ func (s *Store) Register(ctx context.Context, endpoints []registry.Endpoint) (re
 	if err != nil {
 		return "", err
 	}
-	_, rev, err := s.write(ctx, writes)
-	return rev, translate("register endpoints", s.client, err)
+	out, err := s.write(ctx, writes, false)
+	return out.Revision, translate("register endpoints", s.client, err)
 }
 
 // Unregister implements [registry.Registry], in batches as Register does. With
@@ -34,52 +36,106 @@ func (s *Store) Unregister(ctx context.Context, claims []registry.Claim) (int, r
 	if err != nil {
 		return 0, "", err
 	}
-	removed, rev, err := s.write(ctx, removals(prepared))
-	return removed, rev, translate("unregister endpoints", s.client, err)
+	out, err := s.write(ctx, removals(prepared), false)
+	return out.Removed, out.Revision, translate("unregister endpoints", s.client, err)
 }
 
-// write commits all writes and returns how many keys were written or removed and
-// the revision at which all are durable.
-func (s *Store) write(ctx context.Context, writes []write) (int, registry.Revision, error) {
+// SetHealth changes the health of endpoints that exist, and nothing else of
+// them, in batches as Register does. One that does not exist is NotFound, and
+// one that the node which the claim names does not hold, because another node or
+// nobody does, is a Conflict; then nothing of its batch is changed.
+func (s *Store) SetHealth(ctx context.Context, claims []registry.Claim, health registry.Health) (registry.Revision, error) {
+	prepared, err := registry.PrepareClaims(s.origin, claims)
+	if err != nil {
+		return "", err
+	}
+	if health > registry.Draining {
+		return "", registry.Invalidf("health", "%d is unknown: use unspecified, healthy, unhealthy or draining", health)
+	}
+	writes := removals(prepared)
+	for i := range writes {
+		writes[i].change = toHealth(prepared[i], health)
+	}
+	out, err := s.write(ctx, writes, false)
+	return out.Revision, translate("set health", s.client, err)
+}
+
+func toHealth(c registry.Claim, health registry.Health) func(*registry.Endpoint) (registry.Endpoint, error) {
+	return func(stored *registry.Endpoint) (registry.Endpoint, error) {
+		if stored == nil {
+			return registry.Endpoint{}, registry.Errorf(registry.NotFound,
+				"there is no endpoint %s %s %s: register it first", c.Service, c.Protocol, address(c.Key))
+		}
+		if c.Node != "" && stored.Node != c.Node {
+			return registry.Endpoint{}, registry.Errorf(registry.Conflict,
+				"no node holds endpoint %s %s %s: name none to change it", c.Service, c.Protocol, address(c.Key))
+		}
+		e := *stored
+		e.Health = health
+		return e, nil
+	}
+}
+
+// Reconcile stores what a node reported and removes what it no longer has, and
+// writes only what differs. A stored health of draining stays. Unlike with
+// Register, a conflict keeps back its own endpoint alone, and an endpoint to
+// remove that another node holds by now is left alone. Conflicts are told by the
+// index in store.
+func (s *Store) Reconcile(ctx context.Context, store []registry.Endpoint, remove []registry.Claim) (registry.Outcome, error) {
+	prepared, err := registry.Prepare(s.origin, store)
+	if err != nil {
+		return registry.Outcome{}, err
+	}
+	claims, err := registry.PrepareClaims(s.origin, remove)
+	if err != nil {
+		return registry.Outcome{}, err
+	}
+	writes, err := puts(prepared)
+	if err != nil {
+		return registry.Outcome{}, err
+	}
+	for i := range writes {
+		writes[i].reported = true
+	}
+	out, err := s.write(ctx, append(writes, removals(claims)...), true)
+	for i := range out.Conflicts {
+		if i >= len(prepared) {
+			delete(out.Conflicts, i)
+		}
+	}
+	return out, translate("reconcile a node's endpoints", s.client, err)
+}
+
+// write commits all writes, a batch at a time. With partial, one that is refused
+// does not keep back the rest of its batch.
+func (s *Store) write(ctx context.Context, writes []write, partial bool) (registry.Outcome, error) {
+	out := registry.Outcome{Conflicts: map[int]error{}}
 	if len(writes) == 0 {
 		rev, err := s.head(ctx)
-		return 0, rev, err
+		out.Revision = rev
+		return out, err
 	}
-	done := 0
-	var rev registry.Revision
+	base := 0
 	for batch := range batches(writes) {
-		n, at, err := s.commit(ctx, batch)
+		r, err := s.group.submit(ctx, batch, partial)
 		if err != nil {
-			return done, "", err
+			return out, err
 		}
-		done += n
-		rev = revision(at)
+		out.Written += r.written
+		out.Removed += r.removed
+		for i, err := range r.conflicts {
+			out.Conflicts[base+i] = err
+		}
+		out.Revision = revision(r.revision)
+		base += len(batch)
 	}
-	return done, rev, nil
+	return out, nil
 }
 
-// commit writes one batch, whole or not at all.
-func (s *Store) commit(ctx context.Context, batch []write) (int, int64, error) {
-	read, err := s.txn(ctx, nil, gets(batch), nil)
-	for err == nil {
-		var steps []step
-		steps, err = plan(batch, existing(read), s.present)
-		if err != nil || len(steps) == 0 {
-			return 0, read.Header.Revision, err
-		}
-		guards, ops := guarded(steps)
-		read, err = s.txn(ctx, guards, ops, gets(batch))
-		if err == nil && read.Succeeded {
-			return len(steps), read.Header.Revision, nil
-		}
-	}
-	return 0, 0, err
-}
-
-func (s *Store) txn(ctx context.Context, guards []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
+func (s *Store) txn(ctx context.Context, guards []clientv3.Cmp, then []clientv3.Op) (*clientv3.TxnResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	return s.client.Txn(ctx).If(guards...).Then(then...).Else(otherwise...).Commit()
+	return s.client.Txn(ctx).If(guards...).Then(then...).Commit()
 }
 
 func (s *Store) head(ctx context.Context) (registry.Revision, error) {
@@ -92,42 +148,11 @@ func (s *Store) head(ctx context.Context) (registry.Revision, error) {
 	return revision(resp.Header.Revision), nil
 }
 
-func gets(batch []write) []clientv3.Op {
-	ops := make([]clientv3.Op, len(batch))
-	for i, w := range batch {
-		ops[i] = clientv3.OpGet(w.key)
-	}
-	return ops
-}
-
-// existing returns what gets found, aligned with the batch.
-func existing(resp *clientv3.TxnResponse) []*mvccpb.KeyValue {
-	out := make([]*mvccpb.KeyValue, len(resp.Responses))
-	for i, r := range resp.Responses {
-		out[i] = first(r.GetResponseRange())
-	}
-	return out
-}
-
 func first(r *etcdserverpb.RangeResponse) *mvccpb.KeyValue {
 	if len(r.GetKvs()) == 0 {
 		return nil
 	}
 	return r.Kvs[0]
-}
-
-func guarded(steps []step) ([]clientv3.Cmp, []clientv3.Op) {
-	guards := make([]clientv3.Cmp, len(steps))
-	ops := make([]clientv3.Op, len(steps))
-	for i, s := range steps {
-		guards[i] = clientv3.Compare(clientv3.ModRevision(s.key), "=", s.modRevision)
-		if s.endpoint == nil {
-			ops[i] = clientv3.OpDelete(s.key)
-		} else {
-			ops[i] = clientv3.OpPut(s.key, string(s.value))
-		}
-	}
-	return guards, ops
 }
 
 func revision(rev int64) registry.Revision {

@@ -5,11 +5,14 @@ package grpcerr
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/aether-federation/aether/registry"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 var toCode = map[registry.Kind]codes.Code{
@@ -20,6 +23,7 @@ var toCode = map[registry.Kind]codes.Code{
 	registry.Unavailable: codes.Unavailable,
 	registry.SlowReader:  codes.ResourceExhausted,
 	registry.Denied:      codes.PermissionDenied,
+	registry.Limited:     codes.ResourceExhausted,
 }
 
 var toKind = map[codes.Code]registry.Kind{
@@ -38,6 +42,9 @@ var toKind = map[codes.Code]registry.Kind{
 	codes.FailedPrecondition: registry.Conflict,
 }
 
+// retryDelay is what a client that was limited is told to wait.
+const retryDelay = time.Second
+
 // ToStatus returns err as a gRPC status error with err's text. The field of an
 // Invalid error travels as a BadRequest detail. A status error and nil are
 // returned as they are.
@@ -50,16 +57,24 @@ func ToStatus(err error) error {
 		return foreign(err)
 	}
 	st := status.New(toCode[e.Kind], err.Error())
+	if e.Kind == registry.Limited {
+		return detailed(st, &errdetails.RetryInfo{RetryDelay: durationpb.New(retryDelay)})
+	}
 	if e.Field == "" {
 		return st.Err()
 	}
-	detailed, detailErr := st.WithDetails(&errdetails.BadRequest{
+	return detailed(st, &errdetails.BadRequest{
 		FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: e.Field, Description: e.Err.Error()}},
 	})
-	if detailErr != nil {
-		return st.Err()
+}
+
+// detailed returns the status with a detail or, where there is no room for one,
+// without.
+func detailed(st *status.Status, detail protoadapt.MessageV1) error {
+	if more, err := st.WithDetails(detail); err == nil {
+		return more.Err()
 	}
-	return detailed.Err()
+	return st.Err()
 }
 
 // foreign returns the status of an error that is none of a registry.
@@ -86,9 +101,16 @@ func FromStatus(err error) error {
 	}
 	kind := toKind[st.Code()]
 	for _, detail := range st.Details() {
-		if bad, ok := detail.(*errdetails.BadRequest); ok && len(bad.GetFieldViolations()) > 0 {
-			v := bad.GetFieldViolations()[0]
-			return &registry.Error{Kind: kind, Field: v.GetField(), Err: errors.New(v.GetDescription())}
+		switch d := detail.(type) {
+		case *errdetails.BadRequest:
+			if len(d.GetFieldViolations()) > 0 {
+				v := d.GetFieldViolations()[0]
+				return &registry.Error{Kind: kind, Field: v.GetField(), Err: errors.New(v.GetDescription())}
+			}
+		case *errdetails.RetryInfo:
+			if st.Code() == codes.ResourceExhausted {
+				kind = registry.Limited
+			}
 		}
 	}
 	return registry.Errorf(kind, "%s", st.Message())

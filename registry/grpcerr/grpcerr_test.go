@@ -16,7 +16,7 @@ import (
 func TestKindsAndFieldsSurviveTheWire(t *testing.T) {
 	kinds := []registry.Kind{
 		registry.Internal, registry.Invalid, registry.Conflict, registry.NotFound,
-		registry.Unavailable, registry.SlowReader, registry.Denied,
+		registry.Unavailable, registry.SlowReader, registry.Denied, registry.Limited,
 	}
 	for _, kind := range kinds {
 		err := grpcerr.FromStatus(grpcerr.ToStatus(fmt.Errorf("register: %w", registry.Errorf(kind, "it is so"))))

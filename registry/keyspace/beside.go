@@ -84,6 +84,27 @@ func ParsePresence(key string) (o registry.Origin, node string, ok bool) {
 	return o, parts[2], true
 }
 
+// registrarMark begins the name of a registrar among those of nodes, none of
+// which begins with it.
+const registrarMark = "@"
+
+// RegistrarPresenceKey returns the key that exists while the registrar of that
+// name is present. The name keeps the rules of a node's.
+func RegistrarPresenceKey(o registry.Origin, name string) string {
+	return PresencePrefix(o) + registrarMark + name
+}
+
+// ParseRegistrarPresence reads a key that RegistrarPresenceKey wrote, and nothing
+// else.
+func ParseRegistrarPresence(key string) (o registry.Origin, name string, ok bool) {
+	i := strings.LastIndex(key, "/")
+	name, ok = strings.CutPrefix(key[i+1:], registrarMark)
+	if !ok {
+		return registry.Origin{}, "", false
+	}
+	return ParsePresence(key[:i+1] + name)
+}
+
 // RangeEnd returns the end, itself excluded, of the range of all keys that begin
 // with prefix. The prefix must end in "/".
 func RangeEnd(prefix string) string { return strings.TrimSuffix(prefix, "/") + "0" }

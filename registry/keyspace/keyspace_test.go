@@ -142,6 +142,22 @@ func TestParsePresence(t *testing.T) {
 	}
 }
 
+// A registrar's presence lies among its nodes', and is none of theirs.
+func TestParseRegistrarPresence(t *testing.T) {
+	key := keyspace.RegistrarPresenceKey(c1, "r1")
+	if o, name, ok := keyspace.ParseRegistrarPresence(key); o != c1 || name != "r1" || !ok || key != "/aether/v1/presence/a/c1/@r1" {
+		t.Error(key, o, name, ok)
+	}
+	if _, _, ok := keyspace.ParsePresence(key); ok {
+		t.Errorf("ParsePresence(%q) is ok", key)
+	}
+	for _, key := range []string{"", "@r1", keyspace.PresenceKey(c1, "n1"), "/aether/v1/presence/a/c1/@", "/aether/v1/presence/a/c1/@@r1", "/aether/v1/presence/a/@r1"} {
+		if _, _, ok := keyspace.ParseRegistrarPresence(key); ok {
+			t.Errorf("ParseRegistrarPresence(%q) is ok", key)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{example + "10.0.0.1", example + "fd00::1@web-0", example + "::ffff:10.0.0.1", example + "10.0.0.1@", keyspace.RegionsPrefix} {
 		f.Add(s)

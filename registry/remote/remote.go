@@ -140,7 +140,7 @@ func refuse(ctx context.Context, call string, req proto.Message, err error) erro
 	if _, marshalErr := proto.Marshal(req); marshalErr != nil {
 		return registry.Invalidf("endpoints", "encode request: %w", marshalErr)
 	}
-	if status.Code(err) == codes.ResourceExhausted {
+	if status.Code(err) == codes.ResourceExhausted && registry.KindOf(grpcerr.FromStatus(err)) != registry.Limited {
 		return registry.Invalidf("endpoints", "the request is larger than the registrar takes: send fewer at a time: %w", err)
 	}
 	return fail(ctx, call, err)
@@ -188,13 +188,14 @@ func (r *Registry) Listing(ctx context.Context, q registry.Query) (Listing, erro
 	return l, nil
 }
 
-// Services returns every service that the registrar serves, sorted by name.
-func (r *Registry) Services(ctx context.Context) ([]*registryv1.Service, error) {
+// Services returns every service that the registrar serves, sorted by name, and
+// the revision at which it did.
+func (r *Registry) Services(ctx context.Context) ([]*registryv1.Service, registry.Revision, error) {
 	answer, err := r.client.ListServices(ctx, &registryv1.ListServicesRequest{})
 	if err != nil {
-		return nil, fail(ctx, "list services", err)
+		return nil, "", fail(ctx, "list services", err)
 	}
-	return answer.GetServices(), nil
+	return answer.GetServices(), registry.Revision(answer.GetRevision()), nil
 }
 
 // Regions returns every region as the registrar sees it, sorted by name.

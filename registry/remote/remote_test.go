@@ -115,8 +115,11 @@ func TestStatusCalls(t *testing.T) {
 	if len(regions) != 1 || regions[0].GetRegion() != "a" || regions[0].GetState() != "own" {
 		t.Errorf("regions: %v", regions)
 	}
-	services, err := r.Services(t.Context())
+	services, revision, err := r.Services(t.Context())
 	fatal(t, err)
+	if listing, err := r.Listing(t.Context(), registry.Query{}); err != nil || revision == "" || revision != listing.Revision {
+		t.Errorf("services at revision %q, endpoints at %q, %v", revision, listing.Revision, err)
+	}
 	peers, err := r.Peers(t.Context())
 	fatal(t, err)
 	if len(services) != 0 || len(peers) != 0 {

@@ -2,8 +2,6 @@ package remote
 
 import (
 	"context"
-	"errors"
-	"io"
 
 	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
 	"github.com/aether-federation/aether/registry"
@@ -13,30 +11,11 @@ import (
 // Watch implements [registry.Registry]. While fn runs nothing more is read; the
 // registrar cuts off a watcher that falls too far behind, with SlowReader. A
 // connection that breaks, and a registrar that stops, end the watch with
-// Unavailable.
+// Unavailable; Follow goes on.
 func (r *Registry) Watch(ctx context.Context, q registry.Query, fn func(registry.Event) error) error {
-	stream, cancel := context.WithCancel(ctx)
-	defer cancel()
-	watch, err := r.client.Watch(stream)
-	if err != nil {
-		return fail(ctx, "watch", err)
-	}
-	// An error of Send is io.EOF; Recv tells what it was.
-	if err := watch.Send(&registryv1.WatchRequest{Services: q.Services}); err != nil && !errors.Is(err, io.EOF) {
-		return fail(ctx, "watch", err)
-	}
-	for {
-		m, err := watch.Recv()
-		if errors.Is(err, io.EOF) {
-			return registry.Errorf(registry.Unavailable, "the registrar ended the watch: watch again")
-		}
-		if err != nil {
-			return fail(ctx, "watch", err)
-		}
-		if err := tell(m, fn); err != nil {
-			return err
-		}
-	}
+	return r.stream(ctx, &registryv1.WatchRequest{Services: q.Services}, func(m *registryv1.WatchResponse) error {
+		return tell(m, fn)
+	})
 }
 
 // tell calls fn with what m says.

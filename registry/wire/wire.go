@@ -8,6 +8,8 @@
 package wire
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -51,7 +53,22 @@ func ToProto(e registry.Endpoint) *registryv1.Endpoint {
 	m.Service = e.Service
 	m.Protocol = string(e.Protocol)
 	m.Instance = e.Instance
+	m.Lapsed = e.Lapsed
 	return m
+}
+
+// Digest returns a number for what e says: equal for equal endpoints, and by the
+// laws of chance for no others. The sum over a service's endpoints, with
+// overflow, is that of the service, whatever their order. What cannot be encoded,
+// and so is never sent, has none: 0.
+func Digest(e registry.Endpoint) uint64 {
+	e.Weight, e.Health = max(e.Weight, 1), max(e.Health, registry.Healthy)
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(ToProto(e))
+	if err != nil {
+		return 0
+	}
+	sum := sha256.Sum256(b)
+	return binary.BigEndian.Uint64(sum[:])
 }
 
 // FromProto reads an endpoint of a request or answer. Its key may lack region
@@ -65,7 +82,7 @@ func FromProto(m *registryv1.Endpoint) (registry.Endpoint, error) {
 	if err != nil {
 		return registry.Endpoint{}, err
 	}
-	e.Key = key
+	e.Key, e.Lapsed = key, m.GetLapsed()
 	return e, nil
 }
 

@@ -36,12 +36,15 @@ func (f Feed) TimeToLive(ctx context.Context, lease int64) (left, granted time.D
 }
 
 func update(u etcd.Update) registrar.Update {
-	out := registrar.Update{Reset: u.Reset, Synced: u.Synced, Progress: u.Progress, At: u.At}
+	out := registrar.Update{Reset: u.Reset, Synced: u.Synced, Progress: u.Progress, At: u.At, Revision: u.Revision}
 	if len(u.Endpoints) > 0 {
 		out.Endpoints = make([]registrar.EndpointChange, len(u.Endpoints))
 	}
 	for i, c := range u.Endpoints {
 		out.Endpoints[i] = registrar.EndpointChange(c)
+	}
+	for _, c := range u.Presence {
+		out.Presence = append(out.Presence, registrar.PresenceChange(c))
 	}
 	for _, c := range u.Mirrors {
 		if m, ok := mirror(c); ok {

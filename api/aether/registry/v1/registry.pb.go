@@ -216,7 +216,10 @@ type Endpoint struct {
 	// In answers: how long ago this endpoint's region was last proven alive, as
 	// seen by the registrar that answers. Zero for the registrar's own region
 	// while its etcd answers.
-	Age           *durationpb.Duration `protobuf:"bytes,23,opt,name=age,proto3" json:"age,omitempty"`
+	Age *durationpb.Duration `protobuf:"bytes,23,opt,name=age,proto3" json:"age,omitempty"`
+	// In answers: the endpoint's region has lapsed, and it is served because its
+	// service has nothing healthy left.
+	Lapsed        bool `protobuf:"varint,24,opt,name=lapsed,proto3" json:"lapsed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -354,6 +357,13 @@ func (x *Endpoint) GetAge() *durationpb.Duration {
 		return x.Age
 	}
 	return nil
+}
+
+func (x *Endpoint) GetLapsed() bool {
+	if x != nil {
+		return x.Lapsed
+	}
+	return false
 }
 
 type RegisterRequest struct {
@@ -546,6 +556,509 @@ func (x *UnregisterResponse) GetRemoved() uint32 {
 	return 0
 }
 
+// ReportRequest is all that one node has, and a sign that the node lives.
+type ReportRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// The node's full set in the registrar's cluster. What it had before and is
+	// not in here is removed. Each has the node's name or none. At most 10000.
+	Endpoints []*Endpoint `protobuf:"bytes,2,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
+	// The node has nothing, and knows it. Without this, a report that is empty
+	// is refused while the node has endpoints: its source may be unreachable.
+	Empty bool `protobuf:"varint,3,opt,name=empty,proto3" json:"empty,omitempty"`
+	// The node lives and does not know what it has: nothing is changed, and
+	// endpoints is left empty.
+	PresenceOnly  bool `protobuf:"varint,4,opt,name=presence_only,json=presenceOnly,proto3" json:"presence_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportRequest) Reset() {
+	*x = ReportRequest{}
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportRequest) ProtoMessage() {}
+
+func (x *ReportRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
+func (*ReportRequest) Descriptor() ([]byte, []int) {
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ReportRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ReportRequest) GetEndpoints() []*Endpoint {
+	if x != nil {
+		return x.Endpoints
+	}
+	return nil
+}
+
+func (x *ReportRequest) GetEmpty() bool {
+	if x != nil {
+		return x.Empty
+	}
+	return false
+}
+
+func (x *ReportRequest) GetPresenceOnly() bool {
+	if x != nil {
+		return x.PresenceOnly
+	}
+	return false
+}
+
+type ReportResponse struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Revision string                 `protobuf:"bytes,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	Written  uint32                 `protobuf:"varint,2,opt,name=written,proto3" json:"written,omitempty"`
+	Removed  uint32                 `protobuf:"varint,3,opt,name=removed,proto3" json:"removed,omitempty"`
+	// Endpoints that another node, which is present, holds. The others went
+	// through.
+	Conflicts []*Conflict `protobuf:"bytes,4,rep,name=conflicts,proto3" json:"conflicts,omitempty"`
+	// The node counts as absent unless it reports again within this time; report
+	// about three times as often.
+	PresenceTtl   *durationpb.Duration `protobuf:"bytes,5,opt,name=presence_ttl,json=presenceTtl,proto3" json:"presence_ttl,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportResponse) Reset() {
+	*x = ReportResponse{}
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportResponse) ProtoMessage() {}
+
+func (x *ReportResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
+func (*ReportResponse) Descriptor() ([]byte, []int) {
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ReportResponse) GetRevision() string {
+	if x != nil {
+		return x.Revision
+	}
+	return ""
+}
+
+func (x *ReportResponse) GetWritten() uint32 {
+	if x != nil {
+		return x.Written
+	}
+	return 0
+}
+
+func (x *ReportResponse) GetRemoved() uint32 {
+	if x != nil {
+		return x.Removed
+	}
+	return 0
+}
+
+func (x *ReportResponse) GetConflicts() []*Conflict {
+	if x != nil {
+		return x.Conflicts
+	}
+	return nil
+}
+
+func (x *ReportResponse) GetPresenceTtl() *durationpb.Duration {
+	if x != nil {
+		return x.PresenceTtl
+	}
+	return nil
+}
+
+type Conflict struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names the endpoint by service, protocol, ip and instance.
+	Endpoint      *Endpoint `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	Message       string    `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Conflict) Reset() {
+	*x = Conflict{}
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Conflict) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Conflict) ProtoMessage() {}
+
+func (x *Conflict) ProtoReflect() protoreflect.Message {
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Conflict.ProtoReflect.Descriptor instead.
+func (*Conflict) Descriptor() ([]byte, []int) {
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Conflict) GetEndpoint() *Endpoint {
+	if x != nil {
+		return x.Endpoint
+	}
+	return nil
+}
+
+func (x *Conflict) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+type SetHealthRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only service, protocol, ip, instance and node are read; each must exist.
+	// One that names a node is changed only when that node holds it.
+	Endpoints     []*Endpoint `protobuf:"bytes,1,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
+	Health        Health      `protobuf:"varint,2,opt,name=health,proto3,enum=aether.registry.v1.Health" json:"health,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetHealthRequest) Reset() {
+	*x = SetHealthRequest{}
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetHealthRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetHealthRequest) ProtoMessage() {}
+
+func (x *SetHealthRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetHealthRequest.ProtoReflect.Descriptor instead.
+func (*SetHealthRequest) Descriptor() ([]byte, []int) {
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *SetHealthRequest) GetEndpoints() []*Endpoint {
+	if x != nil {
+		return x.Endpoints
+	}
+	return nil
+}
+
+func (x *SetHealthRequest) GetHealth() Health {
+	if x != nil {
+		return x.Health
+	}
+	return Health_HEALTH_UNSPECIFIED
+}
+
+type SetHealthResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Revision      string                 `protobuf:"bytes,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetHealthResponse) Reset() {
+	*x = SetHealthResponse{}
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetHealthResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetHealthResponse) ProtoMessage() {}
+
+func (x *SetHealthResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetHealthResponse.ProtoReflect.Descriptor instead.
+func (*SetHealthResponse) Descriptor() ([]byte, []int) {
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *SetHealthResponse) GetRevision() string {
+	if x != nil {
+		return x.Revision
+	}
+	return ""
+}
+
+type SweepRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Must be set: sweeping itself is done by the cluster's elected sweeper.
+	DryRun        bool `protobuf:"varint,1,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SweepRequest) Reset() {
+	*x = SweepRequest{}
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SweepRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SweepRequest) ProtoMessage() {}
+
+func (x *SweepRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SweepRequest.ProtoReflect.Descriptor instead.
+func (*SweepRequest) Descriptor() ([]byte, []int) {
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *SweepRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+// SweepResponse is how the sweep of the registrar's cluster stands.
+type SweepResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Endpoints of the cluster.
+	Endpoints uint32 `protobuf:"varint,1,opt,name=endpoints,proto3" json:"endpoints,omitempty"`
+	// Those whose node is absent.
+	Ghosts []*Ghost `protobuf:"bytes,2,rep,name=ghosts,proto3" json:"ghosts,omitempty"`
+	// sweeping, watching (another registrar sweeps), unproven or held.
+	State string `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	// Why nothing is removed, where that is so.
+	Reason        string               `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Grace         *durationpb.Duration `protobuf:"bytes,5,opt,name=grace,proto3" json:"grace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SweepResponse) Reset() {
+	*x = SweepResponse{}
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SweepResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SweepResponse) ProtoMessage() {}
+
+func (x *SweepResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SweepResponse.ProtoReflect.Descriptor instead.
+func (*SweepResponse) Descriptor() ([]byte, []int) {
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *SweepResponse) GetEndpoints() uint32 {
+	if x != nil {
+		return x.Endpoints
+	}
+	return 0
+}
+
+func (x *SweepResponse) GetGhosts() []*Ghost {
+	if x != nil {
+		return x.Ghosts
+	}
+	return nil
+}
+
+func (x *SweepResponse) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *SweepResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *SweepResponse) GetGrace() *durationpb.Duration {
+	if x != nil {
+		return x.Grace
+	}
+	return nil
+}
+
+// Ghost is an endpoint whose node is absent.
+type Ghost struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Endpoint *Endpoint              `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	// How long the answering registrar has seen its node absent.
+	Absent *durationpb.Duration `protobuf:"bytes,2,opt,name=absent,proto3" json:"absent,omitempty"`
+	// It would be removed now.
+	Due           bool   `protobuf:"varint,3,opt,name=due,proto3" json:"due,omitempty"`
+	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ghost) Reset() {
+	*x = Ghost{}
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ghost) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ghost) ProtoMessage() {}
+
+func (x *Ghost) ProtoReflect() protoreflect.Message {
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ghost.ProtoReflect.Descriptor instead.
+func (*Ghost) Descriptor() ([]byte, []int) {
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Ghost) GetEndpoint() *Endpoint {
+	if x != nil {
+		return x.Endpoint
+	}
+	return nil
+}
+
+func (x *Ghost) GetAbsent() *durationpb.Duration {
+	if x != nil {
+		return x.Absent
+	}
+	return nil
+}
+
+func (x *Ghost) GetDue() bool {
+	if x != nil {
+		return x.Due
+	}
+	return false
+}
+
+func (x *Ghost) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type ListRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty: all services.
@@ -556,7 +1069,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[7]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -568,7 +1081,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[7]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -581,7 +1094,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{7}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListRequest) GetServices() []string {
@@ -602,7 +1115,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[8]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -614,7 +1127,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[8]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -627,7 +1140,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{8}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListResponse) GetEndpoints() []*Endpoint {
@@ -645,19 +1158,22 @@ func (x *ListResponse) GetRevision() string {
 }
 
 // WatchRequest sets, or replaces, what the stream is about. The first message
-// on a stream starts it; each further one changes the set of services, upon
-// which the server sends a reset and a new snapshot.
+// on a stream starts it; each further one changes the set of services.
+//
+// Without held the server sends a reset and a new snapshot. With it, it sends
+// what differs: services listed in replaced, their endpoints, and synced.
 type WatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty: all services.
 	Services      []string `protobuf:"bytes,1,rep,name=services,proto3" json:"services,omitempty"`
+	Held          *Held    `protobuf:"bytes,2,opt,name=held,proto3" json:"held,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[9]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -669,7 +1185,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[9]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -682,12 +1198,81 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{9}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WatchRequest) GetServices() []string {
 	if x != nil {
 		return x.Services
+	}
+	return nil
+}
+
+func (x *WatchRequest) GetHeld() *Held {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+// Held is what a client holds from an earlier stream, of any registrar of the
+// same region. In a further message of a stream it may be empty: what the stream
+// has told counts then, and only services that were added are sent.
+type Held struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The revision that was told last. A registrar that has not got as far waits
+	// for a moment before it answers.
+	Revision string `protobuf:"bytes,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// By service, the sum modulo 2^64 of the digests of the endpoints that are
+	// held. The digest of an endpoint is the first eight bytes, big-endian, of the
+	// SHA-256 of its fields 1 to 12, 20 to 22 and 24 in the order of their numbers,
+	// maps in the order of their keys, as protobuf, with weight 0 as 1 and health 0
+	// as 1. A service that is not named is held with no endpoint.
+	Digests       map[string]uint64 `protobuf:"bytes,2,rep,name=digests,proto3" json:"digests,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed64,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Held) Reset() {
+	*x = Held{}
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Held) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Held) ProtoMessage() {}
+
+func (x *Held) ProtoReflect() protoreflect.Message {
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Held.ProtoReflect.Descriptor instead.
+func (*Held) Descriptor() ([]byte, []int) {
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Held) GetRevision() string {
+	if x != nil {
+		return x.Revision
+	}
+	return ""
+}
+
+func (x *Held) GetDigests() map[string]uint64 {
+	if x != nil {
+		return x.Digests
 	}
 	return nil
 }
@@ -705,7 +1290,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[10]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -717,7 +1302,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[10]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -730,7 +1315,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{10}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Change) GetChange() isChange_Change {
@@ -783,15 +1368,19 @@ type WatchResponse struct {
 	Reset_  bool      `protobuf:"varint,1,opt,name=reset,proto3" json:"reset,omitempty"`
 	Changes []*Change `protobuf:"bytes,2,rep,name=changes,proto3" json:"changes,omitempty"`
 	// The snapshot is complete with this message's changes.
-	Synced        bool   `protobuf:"varint,3,opt,name=synced,proto3" json:"synced,omitempty"`
-	Revision      string `protobuf:"bytes,4,opt,name=revision,proto3" json:"revision,omitempty"`
+	Synced   bool   `protobuf:"varint,3,opt,name=synced,proto3" json:"synced,omitempty"`
+	Revision string `protobuf:"bytes,4,opt,name=revision,proto3" json:"revision,omitempty"`
+	// What was sent before of these services is void; all that there is of them
+	// follows in this message and the next ones, up to synced. Only for clients
+	// that sent held.
+	Replaced      []string `protobuf:"bytes,5,rep,name=replaced,proto3" json:"replaced,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[11]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -803,7 +1392,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[11]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -816,7 +1405,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{11}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WatchResponse) GetReset_() bool {
@@ -847,6 +1436,13 @@ func (x *WatchResponse) GetRevision() string {
 	return ""
 }
 
+func (x *WatchResponse) GetReplaced() []string {
+	if x != nil {
+		return x.Replaced
+	}
+	return nil
+}
+
 type ListServicesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -855,7 +1451,7 @@ type ListServicesRequest struct {
 
 func (x *ListServicesRequest) Reset() {
 	*x = ListServicesRequest{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[12]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -867,7 +1463,7 @@ func (x *ListServicesRequest) String() string {
 func (*ListServicesRequest) ProtoMessage() {}
 
 func (x *ListServicesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[12]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -880,7 +1476,7 @@ func (x *ListServicesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListServicesRequest.ProtoReflect.Descriptor instead.
 func (*ListServicesRequest) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{12}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{21}
 }
 
 type Service struct {
@@ -897,7 +1493,7 @@ type Service struct {
 
 func (x *Service) Reset() {
 	*x = Service{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[13]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -909,7 +1505,7 @@ func (x *Service) String() string {
 func (*Service) ProtoMessage() {}
 
 func (x *Service) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[13]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -922,7 +1518,7 @@ func (x *Service) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Service.ProtoReflect.Descriptor instead.
 func (*Service) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{13}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Service) GetName() string {
@@ -970,7 +1566,7 @@ type ListServicesResponse struct {
 
 func (x *ListServicesResponse) Reset() {
 	*x = ListServicesResponse{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[14]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -982,7 +1578,7 @@ func (x *ListServicesResponse) String() string {
 func (*ListServicesResponse) ProtoMessage() {}
 
 func (x *ListServicesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[14]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -995,7 +1591,7 @@ func (x *ListServicesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListServicesResponse.ProtoReflect.Descriptor instead.
 func (*ListServicesResponse) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{14}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListServicesResponse) GetServices() []*Service {
@@ -1020,7 +1616,7 @@ type ListRegionsRequest struct {
 
 func (x *ListRegionsRequest) Reset() {
 	*x = ListRegionsRequest{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[15]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1032,7 +1628,7 @@ func (x *ListRegionsRequest) String() string {
 func (*ListRegionsRequest) ProtoMessage() {}
 
 func (x *ListRegionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[15]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1045,7 +1641,7 @@ func (x *ListRegionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRegionsRequest.ProtoReflect.Descriptor instead.
 func (*ListRegionsRequest) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{15}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{24}
 }
 
 // Region is one origin as the answering registrar sees it.
@@ -1060,14 +1656,17 @@ type Region struct {
 	// The origin's revision up to which its mirror here is complete.
 	Revision string `protobuf:"bytes,5,opt,name=revision,proto3" json:"revision,omitempty"`
 	// Why the region is not served, when it is not.
-	Reason        string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Endpoints of a lapsed region that are kept as the last resort of services
+	// that have nothing healthy. Those served for it count in endpoints too.
+	Kept          uint32 `protobuf:"varint,7,opt,name=kept,proto3" json:"kept,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Region) Reset() {
 	*x = Region{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[16]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1079,7 +1678,7 @@ func (x *Region) String() string {
 func (*Region) ProtoMessage() {}
 
 func (x *Region) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[16]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1092,7 +1691,7 @@ func (x *Region) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Region.ProtoReflect.Descriptor instead.
 func (*Region) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{16}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Region) GetRegion() string {
@@ -1137,6 +1736,13 @@ func (x *Region) GetReason() string {
 	return ""
 }
 
+func (x *Region) GetKept() uint32 {
+	if x != nil {
+		return x.Kept
+	}
+	return 0
+}
+
 type ListRegionsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Regions       []*Region              `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
@@ -1146,7 +1752,7 @@ type ListRegionsResponse struct {
 
 func (x *ListRegionsResponse) Reset() {
 	*x = ListRegionsResponse{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[17]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1158,7 +1764,7 @@ func (x *ListRegionsResponse) String() string {
 func (*ListRegionsResponse) ProtoMessage() {}
 
 func (x *ListRegionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[17]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1171,7 +1777,7 @@ func (x *ListRegionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRegionsResponse.ProtoReflect.Descriptor instead.
 func (*ListRegionsResponse) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{17}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListRegionsResponse) GetRegions() []*Region {
@@ -1189,7 +1795,7 @@ type ListPeersRequest struct {
 
 func (x *ListPeersRequest) Reset() {
 	*x = ListPeersRequest{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[18]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1201,7 +1807,7 @@ func (x *ListPeersRequest) String() string {
 func (*ListPeersRequest) ProtoMessage() {}
 
 func (x *ListPeersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[18]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1214,7 +1820,7 @@ func (x *ListPeersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPeersRequest.ProtoReflect.Descriptor instead.
 func (*ListPeersRequest) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{18}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{27}
 }
 
 // Peer is one outgoing mirror of the answering registrar's region.
@@ -1242,7 +1848,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[19]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1254,7 +1860,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[19]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1267,7 +1873,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{19}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Peer) GetRegion() string {
@@ -1356,7 +1962,7 @@ type ListPeersResponse struct {
 
 func (x *ListPeersResponse) Reset() {
 	*x = ListPeersResponse{}
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[20]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1368,7 +1974,7 @@ func (x *ListPeersResponse) String() string {
 func (*ListPeersResponse) ProtoMessage() {}
 
 func (x *ListPeersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_aether_registry_v1_registry_proto_msgTypes[20]
+	mi := &file_aether_registry_v1_registry_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1381,7 +1987,7 @@ func (x *ListPeersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPeersResponse.ProtoReflect.Descriptor instead.
 func (*ListPeersResponse) Descriptor() ([]byte, []int) {
-	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{20}
+	return file_aether_registry_v1_registry_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListPeersResponse) GetPeers() []*Peer {
@@ -1401,7 +2007,7 @@ const file_aether_registry_v1_registry_proto_rawDesc = "" +
 	"\x06number\x18\x02 \x01(\rR\x06number\"-\n" +
 	"\aGateway\x12\x0e\n" +
 	"\x02ip\x18\x01 \x01(\tR\x02ip\x12\x12\n" +
-	"\x04port\x18\x02 \x01(\rR\x04port\"\xb0\x05\n" +
+	"\x04port\x18\x02 \x01(\rR\x04port\"\xc8\x05\n" +
 	"\bEndpoint\x12\x0e\n" +
 	"\x02ip\x18\x01 \x01(\tR\x02ip\x12.\n" +
 	"\x05ports\x18\x02 \x03(\v2\x18.aether.registry.v1.PortR\x05ports\x12\x16\n" +
@@ -1418,7 +2024,8 @@ const file_aether_registry_v1_registry_proto_rawDesc = "" +
 	"\aservice\x18\x14 \x01(\tR\aservice\x12\x1a\n" +
 	"\bprotocol\x18\x15 \x01(\tR\bprotocol\x12\x1a\n" +
 	"\binstance\x18\x16 \x01(\tR\binstance\x12+\n" +
-	"\x03age\x18\x17 \x01(\v2\x19.google.protobuf.DurationR\x03age\x1aX\n" +
+	"\x03age\x18\x17 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12\x16\n" +
+	"\x06lapsed\x18\x18 \x01(\bR\x06lapsed\x1aX\n" +
 	"\rGatewaysEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x121\n" +
 	"\x05value\x18\x02 \x01(\v2\x1b.aether.registry.v1.GatewayR\x05value:\x028\x01\x1a;\n" +
@@ -1433,23 +2040,63 @@ const file_aether_registry_v1_registry_proto_rawDesc = "" +
 	"\tendpoints\x18\x01 \x03(\v2\x1c.aether.registry.v1.EndpointR\tendpoints\"J\n" +
 	"\x12UnregisterResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\tR\brevision\x12\x18\n" +
-	"\aremoved\x18\x02 \x01(\rR\aremoved\")\n" +
+	"\aremoved\x18\x02 \x01(\rR\aremoved\"\x9a\x01\n" +
+	"\rReportRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12:\n" +
+	"\tendpoints\x18\x02 \x03(\v2\x1c.aether.registry.v1.EndpointR\tendpoints\x12\x14\n" +
+	"\x05empty\x18\x03 \x01(\bR\x05empty\x12#\n" +
+	"\rpresence_only\x18\x04 \x01(\bR\fpresenceOnly\"\xda\x01\n" +
+	"\x0eReportResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\tR\brevision\x12\x18\n" +
+	"\awritten\x18\x02 \x01(\rR\awritten\x12\x18\n" +
+	"\aremoved\x18\x03 \x01(\rR\aremoved\x12:\n" +
+	"\tconflicts\x18\x04 \x03(\v2\x1c.aether.registry.v1.ConflictR\tconflicts\x12<\n" +
+	"\fpresence_ttl\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\vpresenceTtl\"^\n" +
+	"\bConflict\x128\n" +
+	"\bendpoint\x18\x01 \x01(\v2\x1c.aether.registry.v1.EndpointR\bendpoint\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\x82\x01\n" +
+	"\x10SetHealthRequest\x12:\n" +
+	"\tendpoints\x18\x01 \x03(\v2\x1c.aether.registry.v1.EndpointR\tendpoints\x122\n" +
+	"\x06health\x18\x02 \x01(\x0e2\x1a.aether.registry.v1.HealthR\x06health\"/\n" +
+	"\x11SetHealthResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\tR\brevision\"'\n" +
+	"\fSweepRequest\x12\x17\n" +
+	"\adry_run\x18\x01 \x01(\bR\x06dryRun\"\xbf\x01\n" +
+	"\rSweepResponse\x12\x1c\n" +
+	"\tendpoints\x18\x01 \x01(\rR\tendpoints\x121\n" +
+	"\x06ghosts\x18\x02 \x03(\v2\x19.aether.registry.v1.GhostR\x06ghosts\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12/\n" +
+	"\x05grace\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"\x9e\x01\n" +
+	"\x05Ghost\x128\n" +
+	"\bendpoint\x18\x01 \x01(\v2\x1c.aether.registry.v1.EndpointR\bendpoint\x121\n" +
+	"\x06absent\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06absent\x12\x10\n" +
+	"\x03due\x18\x03 \x01(\bR\x03due\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\")\n" +
 	"\vListRequest\x12\x1a\n" +
 	"\bservices\x18\x01 \x03(\tR\bservices\"f\n" +
 	"\fListResponse\x12:\n" +
 	"\tendpoints\x18\x01 \x03(\v2\x1c.aether.registry.v1.EndpointR\tendpoints\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\tR\brevision\"*\n" +
+	"\brevision\x18\x02 \x01(\tR\brevision\"X\n" +
 	"\fWatchRequest\x12\x1a\n" +
-	"\bservices\x18\x01 \x03(\tR\bservices\"|\n" +
+	"\bservices\x18\x01 \x03(\tR\bservices\x12,\n" +
+	"\x04held\x18\x02 \x01(\v2\x18.aether.registry.v1.HeldR\x04held\"\x9f\x01\n" +
+	"\x04Held\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\tR\brevision\x12?\n" +
+	"\adigests\x18\x02 \x03(\v2%.aether.registry.v1.Held.DigestsEntryR\adigests\x1a:\n" +
+	"\fDigestsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x06R\x05value:\x028\x01\"|\n" +
 	"\x06Change\x120\n" +
 	"\x03put\x18\x01 \x01(\v2\x1c.aether.registry.v1.EndpointH\x00R\x03put\x126\n" +
 	"\x06delete\x18\x02 \x01(\v2\x1c.aether.registry.v1.EndpointH\x00R\x06deleteB\b\n" +
-	"\x06change\"\x8f\x01\n" +
+	"\x06change\"\xab\x01\n" +
 	"\rWatchResponse\x12\x14\n" +
 	"\x05reset\x18\x01 \x01(\bR\x05reset\x124\n" +
 	"\achanges\x18\x02 \x03(\v2\x1a.aether.registry.v1.ChangeR\achanges\x12\x16\n" +
 	"\x06synced\x18\x03 \x01(\bR\x06synced\x12\x1a\n" +
-	"\brevision\x18\x04 \x01(\tR\brevision\"\x15\n" +
+	"\brevision\x18\x04 \x01(\tR\brevision\x12\x1a\n" +
+	"\breplaced\x18\x05 \x03(\tR\breplaced\"\x15\n" +
 	"\x13ListServicesRequest\"\x8d\x01\n" +
 	"\aService\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
@@ -1460,14 +2107,15 @@ const file_aether_registry_v1_registry_proto_rawDesc = "" +
 	"\x14ListServicesResponse\x127\n" +
 	"\bservices\x18\x01 \x03(\v2\x1b.aether.registry.v1.ServiceR\bservices\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\tR\brevision\"\x14\n" +
-	"\x12ListRegionsRequest\"\xb5\x01\n" +
+	"\x12ListRegionsRequest\"\xc9\x01\n" +
 	"\x06Region\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x1c\n" +
 	"\tendpoints\x18\x03 \x01(\rR\tendpoints\x12+\n" +
 	"\x03age\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12\x1a\n" +
 	"\brevision\x18\x05 \x01(\tR\brevision\x12\x16\n" +
-	"\x06reason\x18\x06 \x01(\tR\x06reason\"K\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04kept\x18\a \x01(\rR\x04kept\"K\n" +
 	"\x13ListRegionsResponse\x124\n" +
 	"\aregions\x18\x01 \x03(\v2\x1a.aether.registry.v1.RegionR\aregions\"\x12\n" +
 	"\x10ListPeersRequest\"\xcb\x02\n" +
@@ -1493,11 +2141,14 @@ const file_aether_registry_v1_registry_proto_rawDesc = "" +
 	"\x12HEALTH_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eHEALTH_HEALTHY\x10\x01\x12\x14\n" +
 	"\x10HEALTH_UNHEALTHY\x10\x02\x12\x13\n" +
-	"\x0fHEALTH_DRAINING\x10\x032\xff\x04\n" +
+	"\x0fHEALTH_DRAINING\x10\x032\xf8\x06\n" +
 	"\x0fRegistryService\x12U\n" +
 	"\bRegister\x12#.aether.registry.v1.RegisterRequest\x1a$.aether.registry.v1.RegisterResponse\x12[\n" +
 	"\n" +
-	"Unregister\x12%.aether.registry.v1.UnregisterRequest\x1a&.aether.registry.v1.UnregisterResponse\x12I\n" +
+	"Unregister\x12%.aether.registry.v1.UnregisterRequest\x1a&.aether.registry.v1.UnregisterResponse\x12O\n" +
+	"\x06Report\x12!.aether.registry.v1.ReportRequest\x1a\".aether.registry.v1.ReportResponse\x12X\n" +
+	"\tSetHealth\x12$.aether.registry.v1.SetHealthRequest\x1a%.aether.registry.v1.SetHealthResponse\x12L\n" +
+	"\x05Sweep\x12 .aether.registry.v1.SweepRequest\x1a!.aether.registry.v1.SweepResponse\x12I\n" +
 	"\x04List\x12\x1f.aether.registry.v1.ListRequest\x1a .aether.registry.v1.ListResponse\x12P\n" +
 	"\x05Watch\x12 .aether.registry.v1.WatchRequest\x1a!.aether.registry.v1.WatchResponse(\x010\x01\x12a\n" +
 	"\fListServices\x12'.aether.registry.v1.ListServicesRequest\x1a(.aether.registry.v1.ListServicesResponse\x12^\n" +
@@ -1517,7 +2168,7 @@ func file_aether_registry_v1_registry_proto_rawDescGZIP() []byte {
 }
 
 var file_aether_registry_v1_registry_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_aether_registry_v1_registry_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_aether_registry_v1_registry_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_aether_registry_v1_registry_proto_goTypes = []any{
 	(Health)(0),                  // 0: aether.registry.v1.Health
 	(*Port)(nil),                 // 1: aether.registry.v1.Port
@@ -1527,62 +2178,90 @@ var file_aether_registry_v1_registry_proto_goTypes = []any{
 	(*RegisterResponse)(nil),     // 5: aether.registry.v1.RegisterResponse
 	(*UnregisterRequest)(nil),    // 6: aether.registry.v1.UnregisterRequest
 	(*UnregisterResponse)(nil),   // 7: aether.registry.v1.UnregisterResponse
-	(*ListRequest)(nil),          // 8: aether.registry.v1.ListRequest
-	(*ListResponse)(nil),         // 9: aether.registry.v1.ListResponse
-	(*WatchRequest)(nil),         // 10: aether.registry.v1.WatchRequest
-	(*Change)(nil),               // 11: aether.registry.v1.Change
-	(*WatchResponse)(nil),        // 12: aether.registry.v1.WatchResponse
-	(*ListServicesRequest)(nil),  // 13: aether.registry.v1.ListServicesRequest
-	(*Service)(nil),              // 14: aether.registry.v1.Service
-	(*ListServicesResponse)(nil), // 15: aether.registry.v1.ListServicesResponse
-	(*ListRegionsRequest)(nil),   // 16: aether.registry.v1.ListRegionsRequest
-	(*Region)(nil),               // 17: aether.registry.v1.Region
-	(*ListRegionsResponse)(nil),  // 18: aether.registry.v1.ListRegionsResponse
-	(*ListPeersRequest)(nil),     // 19: aether.registry.v1.ListPeersRequest
-	(*Peer)(nil),                 // 20: aether.registry.v1.Peer
-	(*ListPeersResponse)(nil),    // 21: aether.registry.v1.ListPeersResponse
-	nil,                          // 22: aether.registry.v1.Endpoint.GatewaysEntry
-	nil,                          // 23: aether.registry.v1.Endpoint.MetadataEntry
-	(*durationpb.Duration)(nil),  // 24: google.protobuf.Duration
+	(*ReportRequest)(nil),        // 8: aether.registry.v1.ReportRequest
+	(*ReportResponse)(nil),       // 9: aether.registry.v1.ReportResponse
+	(*Conflict)(nil),             // 10: aether.registry.v1.Conflict
+	(*SetHealthRequest)(nil),     // 11: aether.registry.v1.SetHealthRequest
+	(*SetHealthResponse)(nil),    // 12: aether.registry.v1.SetHealthResponse
+	(*SweepRequest)(nil),         // 13: aether.registry.v1.SweepRequest
+	(*SweepResponse)(nil),        // 14: aether.registry.v1.SweepResponse
+	(*Ghost)(nil),                // 15: aether.registry.v1.Ghost
+	(*ListRequest)(nil),          // 16: aether.registry.v1.ListRequest
+	(*ListResponse)(nil),         // 17: aether.registry.v1.ListResponse
+	(*WatchRequest)(nil),         // 18: aether.registry.v1.WatchRequest
+	(*Held)(nil),                 // 19: aether.registry.v1.Held
+	(*Change)(nil),               // 20: aether.registry.v1.Change
+	(*WatchResponse)(nil),        // 21: aether.registry.v1.WatchResponse
+	(*ListServicesRequest)(nil),  // 22: aether.registry.v1.ListServicesRequest
+	(*Service)(nil),              // 23: aether.registry.v1.Service
+	(*ListServicesResponse)(nil), // 24: aether.registry.v1.ListServicesResponse
+	(*ListRegionsRequest)(nil),   // 25: aether.registry.v1.ListRegionsRequest
+	(*Region)(nil),               // 26: aether.registry.v1.Region
+	(*ListRegionsResponse)(nil),  // 27: aether.registry.v1.ListRegionsResponse
+	(*ListPeersRequest)(nil),     // 28: aether.registry.v1.ListPeersRequest
+	(*Peer)(nil),                 // 29: aether.registry.v1.Peer
+	(*ListPeersResponse)(nil),    // 30: aether.registry.v1.ListPeersResponse
+	nil,                          // 31: aether.registry.v1.Endpoint.GatewaysEntry
+	nil,                          // 32: aether.registry.v1.Endpoint.MetadataEntry
+	nil,                          // 33: aether.registry.v1.Held.DigestsEntry
+	(*durationpb.Duration)(nil),  // 34: google.protobuf.Duration
 }
 var file_aether_registry_v1_registry_proto_depIdxs = []int32{
 	1,  // 0: aether.registry.v1.Endpoint.ports:type_name -> aether.registry.v1.Port
 	0,  // 1: aether.registry.v1.Endpoint.health:type_name -> aether.registry.v1.Health
-	22, // 2: aether.registry.v1.Endpoint.gateways:type_name -> aether.registry.v1.Endpoint.GatewaysEntry
-	23, // 3: aether.registry.v1.Endpoint.metadata:type_name -> aether.registry.v1.Endpoint.MetadataEntry
-	24, // 4: aether.registry.v1.Endpoint.age:type_name -> google.protobuf.Duration
+	31, // 2: aether.registry.v1.Endpoint.gateways:type_name -> aether.registry.v1.Endpoint.GatewaysEntry
+	32, // 3: aether.registry.v1.Endpoint.metadata:type_name -> aether.registry.v1.Endpoint.MetadataEntry
+	34, // 4: aether.registry.v1.Endpoint.age:type_name -> google.protobuf.Duration
 	3,  // 5: aether.registry.v1.RegisterRequest.endpoints:type_name -> aether.registry.v1.Endpoint
 	3,  // 6: aether.registry.v1.UnregisterRequest.endpoints:type_name -> aether.registry.v1.Endpoint
-	3,  // 7: aether.registry.v1.ListResponse.endpoints:type_name -> aether.registry.v1.Endpoint
-	3,  // 8: aether.registry.v1.Change.put:type_name -> aether.registry.v1.Endpoint
-	3,  // 9: aether.registry.v1.Change.delete:type_name -> aether.registry.v1.Endpoint
-	11, // 10: aether.registry.v1.WatchResponse.changes:type_name -> aether.registry.v1.Change
-	14, // 11: aether.registry.v1.ListServicesResponse.services:type_name -> aether.registry.v1.Service
-	24, // 12: aether.registry.v1.Region.age:type_name -> google.protobuf.Duration
-	17, // 13: aether.registry.v1.ListRegionsResponse.regions:type_name -> aether.registry.v1.Region
-	24, // 14: aether.registry.v1.Peer.lag:type_name -> google.protobuf.Duration
-	24, // 15: aether.registry.v1.Peer.since:type_name -> google.protobuf.Duration
-	20, // 16: aether.registry.v1.ListPeersResponse.peers:type_name -> aether.registry.v1.Peer
-	2,  // 17: aether.registry.v1.Endpoint.GatewaysEntry.value:type_name -> aether.registry.v1.Gateway
-	4,  // 18: aether.registry.v1.RegistryService.Register:input_type -> aether.registry.v1.RegisterRequest
-	6,  // 19: aether.registry.v1.RegistryService.Unregister:input_type -> aether.registry.v1.UnregisterRequest
-	8,  // 20: aether.registry.v1.RegistryService.List:input_type -> aether.registry.v1.ListRequest
-	10, // 21: aether.registry.v1.RegistryService.Watch:input_type -> aether.registry.v1.WatchRequest
-	13, // 22: aether.registry.v1.RegistryService.ListServices:input_type -> aether.registry.v1.ListServicesRequest
-	16, // 23: aether.registry.v1.RegistryService.ListRegions:input_type -> aether.registry.v1.ListRegionsRequest
-	19, // 24: aether.registry.v1.RegistryService.ListPeers:input_type -> aether.registry.v1.ListPeersRequest
-	5,  // 25: aether.registry.v1.RegistryService.Register:output_type -> aether.registry.v1.RegisterResponse
-	7,  // 26: aether.registry.v1.RegistryService.Unregister:output_type -> aether.registry.v1.UnregisterResponse
-	9,  // 27: aether.registry.v1.RegistryService.List:output_type -> aether.registry.v1.ListResponse
-	12, // 28: aether.registry.v1.RegistryService.Watch:output_type -> aether.registry.v1.WatchResponse
-	15, // 29: aether.registry.v1.RegistryService.ListServices:output_type -> aether.registry.v1.ListServicesResponse
-	18, // 30: aether.registry.v1.RegistryService.ListRegions:output_type -> aether.registry.v1.ListRegionsResponse
-	21, // 31: aether.registry.v1.RegistryService.ListPeers:output_type -> aether.registry.v1.ListPeersResponse
-	25, // [25:32] is the sub-list for method output_type
-	18, // [18:25] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	3,  // 7: aether.registry.v1.ReportRequest.endpoints:type_name -> aether.registry.v1.Endpoint
+	10, // 8: aether.registry.v1.ReportResponse.conflicts:type_name -> aether.registry.v1.Conflict
+	34, // 9: aether.registry.v1.ReportResponse.presence_ttl:type_name -> google.protobuf.Duration
+	3,  // 10: aether.registry.v1.Conflict.endpoint:type_name -> aether.registry.v1.Endpoint
+	3,  // 11: aether.registry.v1.SetHealthRequest.endpoints:type_name -> aether.registry.v1.Endpoint
+	0,  // 12: aether.registry.v1.SetHealthRequest.health:type_name -> aether.registry.v1.Health
+	15, // 13: aether.registry.v1.SweepResponse.ghosts:type_name -> aether.registry.v1.Ghost
+	34, // 14: aether.registry.v1.SweepResponse.grace:type_name -> google.protobuf.Duration
+	3,  // 15: aether.registry.v1.Ghost.endpoint:type_name -> aether.registry.v1.Endpoint
+	34, // 16: aether.registry.v1.Ghost.absent:type_name -> google.protobuf.Duration
+	3,  // 17: aether.registry.v1.ListResponse.endpoints:type_name -> aether.registry.v1.Endpoint
+	19, // 18: aether.registry.v1.WatchRequest.held:type_name -> aether.registry.v1.Held
+	33, // 19: aether.registry.v1.Held.digests:type_name -> aether.registry.v1.Held.DigestsEntry
+	3,  // 20: aether.registry.v1.Change.put:type_name -> aether.registry.v1.Endpoint
+	3,  // 21: aether.registry.v1.Change.delete:type_name -> aether.registry.v1.Endpoint
+	20, // 22: aether.registry.v1.WatchResponse.changes:type_name -> aether.registry.v1.Change
+	23, // 23: aether.registry.v1.ListServicesResponse.services:type_name -> aether.registry.v1.Service
+	34, // 24: aether.registry.v1.Region.age:type_name -> google.protobuf.Duration
+	26, // 25: aether.registry.v1.ListRegionsResponse.regions:type_name -> aether.registry.v1.Region
+	34, // 26: aether.registry.v1.Peer.lag:type_name -> google.protobuf.Duration
+	34, // 27: aether.registry.v1.Peer.since:type_name -> google.protobuf.Duration
+	29, // 28: aether.registry.v1.ListPeersResponse.peers:type_name -> aether.registry.v1.Peer
+	2,  // 29: aether.registry.v1.Endpoint.GatewaysEntry.value:type_name -> aether.registry.v1.Gateway
+	4,  // 30: aether.registry.v1.RegistryService.Register:input_type -> aether.registry.v1.RegisterRequest
+	6,  // 31: aether.registry.v1.RegistryService.Unregister:input_type -> aether.registry.v1.UnregisterRequest
+	8,  // 32: aether.registry.v1.RegistryService.Report:input_type -> aether.registry.v1.ReportRequest
+	11, // 33: aether.registry.v1.RegistryService.SetHealth:input_type -> aether.registry.v1.SetHealthRequest
+	13, // 34: aether.registry.v1.RegistryService.Sweep:input_type -> aether.registry.v1.SweepRequest
+	16, // 35: aether.registry.v1.RegistryService.List:input_type -> aether.registry.v1.ListRequest
+	18, // 36: aether.registry.v1.RegistryService.Watch:input_type -> aether.registry.v1.WatchRequest
+	22, // 37: aether.registry.v1.RegistryService.ListServices:input_type -> aether.registry.v1.ListServicesRequest
+	25, // 38: aether.registry.v1.RegistryService.ListRegions:input_type -> aether.registry.v1.ListRegionsRequest
+	28, // 39: aether.registry.v1.RegistryService.ListPeers:input_type -> aether.registry.v1.ListPeersRequest
+	5,  // 40: aether.registry.v1.RegistryService.Register:output_type -> aether.registry.v1.RegisterResponse
+	7,  // 41: aether.registry.v1.RegistryService.Unregister:output_type -> aether.registry.v1.UnregisterResponse
+	9,  // 42: aether.registry.v1.RegistryService.Report:output_type -> aether.registry.v1.ReportResponse
+	12, // 43: aether.registry.v1.RegistryService.SetHealth:output_type -> aether.registry.v1.SetHealthResponse
+	14, // 44: aether.registry.v1.RegistryService.Sweep:output_type -> aether.registry.v1.SweepResponse
+	17, // 45: aether.registry.v1.RegistryService.List:output_type -> aether.registry.v1.ListResponse
+	21, // 46: aether.registry.v1.RegistryService.Watch:output_type -> aether.registry.v1.WatchResponse
+	24, // 47: aether.registry.v1.RegistryService.ListServices:output_type -> aether.registry.v1.ListServicesResponse
+	27, // 48: aether.registry.v1.RegistryService.ListRegions:output_type -> aether.registry.v1.ListRegionsResponse
+	30, // 49: aether.registry.v1.RegistryService.ListPeers:output_type -> aether.registry.v1.ListPeersResponse
+	40, // [40:50] is the sub-list for method output_type
+	30, // [30:40] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_aether_registry_v1_registry_proto_init() }
@@ -1590,7 +2269,7 @@ func file_aether_registry_v1_registry_proto_init() {
 	if File_aether_registry_v1_registry_proto != nil {
 		return
 	}
-	file_aether_registry_v1_registry_proto_msgTypes[10].OneofWrappers = []any{
+	file_aether_registry_v1_registry_proto_msgTypes[19].OneofWrappers = []any{
 		(*Change_Put)(nil),
 		(*Change_Delete)(nil),
 	}
@@ -1600,7 +2279,7 @@ func file_aether_registry_v1_registry_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_aether_registry_v1_registry_proto_rawDesc), len(file_aether_registry_v1_registry_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   23,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,6 +21,9 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	RegistryService_Register_FullMethodName     = "/aether.registry.v1.RegistryService/Register"
 	RegistryService_Unregister_FullMethodName   = "/aether.registry.v1.RegistryService/Unregister"
+	RegistryService_Report_FullMethodName       = "/aether.registry.v1.RegistryService/Report"
+	RegistryService_SetHealth_FullMethodName    = "/aether.registry.v1.RegistryService/SetHealth"
+	RegistryService_Sweep_FullMethodName        = "/aether.registry.v1.RegistryService/Sweep"
 	RegistryService_List_FullMethodName         = "/aether.registry.v1.RegistryService/List"
 	RegistryService_Watch_FullMethodName        = "/aether.registry.v1.RegistryService/Watch"
 	RegistryService_ListServices_FullMethodName = "/aether.registry.v1.RegistryService/ListServices"
@@ -35,7 +38,9 @@ const (
 // RegistryService is what a registrar serves to agents and programs.
 //
 // Errors: INVALID_ARGUMENT names the field and the rule; ALREADY_EXISTS is a
-// key held by another node; UNAVAILABLE may be retried.
+// key held by another node; UNAVAILABLE may be retried; PERMISSION_DENIED says
+// what the client's identity lacks; RESOURCE_EXHAUSTED with a RetryInfo is a
+// client that asks for more than its share.
 type RegistryServiceClient interface {
 	// Register adds or replaces endpoints of the registrar's own cluster. It
 	// answers when all are durable; on an error none or, above 128 endpoints,
@@ -44,6 +49,16 @@ type RegistryServiceClient interface {
 	// Unregister removes endpoints of the registrar's own cluster. One that does
 	// not exist is not an error.
 	Unregister(ctx context.Context, in *UnregisterRequest, opts ...grpc.CallOption) (*UnregisterResponse, error)
+	// Report makes what a node has in the registrar's cluster equal to the
+	// request, and writes only what differs. It keeps the node present. A health
+	// of draining that is stored stays, whatever a report says: only Register,
+	// SetHealth or the endpoint's removal ends it.
+	Report(ctx context.Context, in *ReportRequest, opts ...grpc.CallOption) (*ReportResponse, error)
+	// SetHealth changes the health of endpoints that exist, and nothing else of
+	// them; NOT_FOUND, with nothing changed, if one does not.
+	SetHealth(ctx context.Context, in *SetHealthRequest, opts ...grpc.CallOption) (*SetHealthResponse, error)
+	// Sweep tells which endpoints of the registrar's cluster have an absent node.
+	Sweep(ctx context.Context, in *SweepRequest, opts ...grpc.CallOption) (*SweepResponse, error)
 	// List answers from memory with the merged view of all regions.
 	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
 	// Watch sends a snapshot, a marker, then each change. A reader that is too
@@ -76,6 +91,36 @@ func (c *registryServiceClient) Unregister(ctx context.Context, in *UnregisterRe
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(UnregisterResponse)
 	err := c.cc.Invoke(ctx, RegistryService_Unregister_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *registryServiceClient) Report(ctx context.Context, in *ReportRequest, opts ...grpc.CallOption) (*ReportResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReportResponse)
+	err := c.cc.Invoke(ctx, RegistryService_Report_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *registryServiceClient) SetHealth(ctx context.Context, in *SetHealthRequest, opts ...grpc.CallOption) (*SetHealthResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetHealthResponse)
+	err := c.cc.Invoke(ctx, RegistryService_SetHealth_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *registryServiceClient) Sweep(ctx context.Context, in *SweepRequest, opts ...grpc.CallOption) (*SweepResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SweepResponse)
+	err := c.cc.Invoke(ctx, RegistryService_Sweep_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +187,9 @@ func (c *registryServiceClient) ListPeers(ctx context.Context, in *ListPeersRequ
 // RegistryService is what a registrar serves to agents and programs.
 //
 // Errors: INVALID_ARGUMENT names the field and the rule; ALREADY_EXISTS is a
-// key held by another node; UNAVAILABLE may be retried.
+// key held by another node; UNAVAILABLE may be retried; PERMISSION_DENIED says
+// what the client's identity lacks; RESOURCE_EXHAUSTED with a RetryInfo is a
+// client that asks for more than its share.
 type RegistryServiceServer interface {
 	// Register adds or replaces endpoints of the registrar's own cluster. It
 	// answers when all are durable; on an error none or, above 128 endpoints,
@@ -151,6 +198,16 @@ type RegistryServiceServer interface {
 	// Unregister removes endpoints of the registrar's own cluster. One that does
 	// not exist is not an error.
 	Unregister(context.Context, *UnregisterRequest) (*UnregisterResponse, error)
+	// Report makes what a node has in the registrar's cluster equal to the
+	// request, and writes only what differs. It keeps the node present. A health
+	// of draining that is stored stays, whatever a report says: only Register,
+	// SetHealth or the endpoint's removal ends it.
+	Report(context.Context, *ReportRequest) (*ReportResponse, error)
+	// SetHealth changes the health of endpoints that exist, and nothing else of
+	// them; NOT_FOUND, with nothing changed, if one does not.
+	SetHealth(context.Context, *SetHealthRequest) (*SetHealthResponse, error)
+	// Sweep tells which endpoints of the registrar's cluster have an absent node.
+	Sweep(context.Context, *SweepRequest) (*SweepResponse, error)
 	// List answers from memory with the merged view of all regions.
 	List(context.Context, *ListRequest) (*ListResponse, error)
 	// Watch sends a snapshot, a marker, then each change. A reader that is too
@@ -174,6 +231,15 @@ func (UnimplementedRegistryServiceServer) Register(context.Context, *RegisterReq
 }
 func (UnimplementedRegistryServiceServer) Unregister(context.Context, *UnregisterRequest) (*UnregisterResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Unregister not implemented")
+}
+func (UnimplementedRegistryServiceServer) Report(context.Context, *ReportRequest) (*ReportResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Report not implemented")
+}
+func (UnimplementedRegistryServiceServer) SetHealth(context.Context, *SetHealthRequest) (*SetHealthResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetHealth not implemented")
+}
+func (UnimplementedRegistryServiceServer) Sweep(context.Context, *SweepRequest) (*SweepResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Sweep not implemented")
 }
 func (UnimplementedRegistryServiceServer) List(context.Context, *ListRequest) (*ListResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method List not implemented")
@@ -243,6 +309,60 @@ func _RegistryService_Unregister_Handler(srv interface{}, ctx context.Context, d
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(RegistryServiceServer).Unregister(ctx, req.(*UnregisterRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RegistryService_Report_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReportRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RegistryServiceServer).Report(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RegistryService_Report_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RegistryServiceServer).Report(ctx, req.(*ReportRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RegistryService_SetHealth_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetHealthRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RegistryServiceServer).SetHealth(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RegistryService_SetHealth_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RegistryServiceServer).SetHealth(ctx, req.(*SetHealthRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RegistryService_Sweep_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SweepRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RegistryServiceServer).Sweep(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RegistryService_Sweep_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RegistryServiceServer).Sweep(ctx, req.(*SweepRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -340,6 +460,18 @@ var RegistryService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Unregister",
 			Handler:    _RegistryService_Unregister_Handler,
+		},
+		{
+			MethodName: "Report",
+			Handler:    _RegistryService_Report_Handler,
+		},
+		{
+			MethodName: "SetHealth",
+			Handler:    _RegistryService_SetHealth_Handler,
+		},
+		{
+			MethodName: "Sweep",
+			Handler:    _RegistryService_Sweep_Handler,
 		},
 		{
 			MethodName: "List",

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"net"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
+	"github.com/aether-federation/aether/internal/freeport"
+)
+
+// sick is a registrar whose etcd is away.
+type sick struct {
+	registryv1.UnimplementedRegistryServiceServer
+	silent bool
+}
+
+func (s sick) answer(ctx context.Context) error {
+	if s.silent {
+		<-ctx.Done()
+	}
+	return status.Error(codes.Unavailable, "its etcd is away")
+}
+
+func (s sick) Register(ctx context.Context, _ *registryv1.RegisterRequest) (*registryv1.RegisterResponse, error) {
+	return nil, s.answer(ctx)
+}
+
+func (s sick) ListServices(ctx context.Context, _ *registryv1.ListServicesRequest) (*registryv1.ListServicesResponse, error) {
+	return nil, s.answer(ctx)
+}
+
+// serveSick serves s until the test ends and returns its address.
+func serveSick(t *testing.T, s sick, options ...grpc.ServerOption) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer(options...)
+	registryv1.RegisterRegistryServiceServer(server, s)
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(l) }()
+	t.Cleanup(func() {
+		server.Stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return l.Addr().String()
+}
+
+// TestErrorsOfClients: what is said, and the exit code, depend on how far it came.
+func TestErrorsOfClients(t *testing.T) {
+	nobody, err := freeport.Find()
+	if err != nil {
+		t.Fatal(err)
+	}
+	secure := serveSick(t, sick{}, grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12})))
+	away, silent := serveSick(t, sick{}), serveSick(t, sick{silent: true})
+	const register, services = "register hello 10.0.0.1 --port http=1", "services"
+	tests := []struct {
+		command, registrar string
+		code               int
+		want               string
+	}{
+		{services, nobody.String(), exitUnsure, "is it running there?"},
+		{register, nobody.String(), exitFailed, "is it running there?"},
+		{services, away, exitUnsure, "its etcd is away; try again"},
+		{register, away, exitUnsure, "its etcd is away; try again"},
+		{services, silent, exitUnsure, "did not answer"},
+		{register, silent, exitUnsure, "did not answer"},
+		{services, secure, exitUnsure, "give --tls"},
+		{register, away + " --tls", exitFailed, "give --tls"},
+		{services, "http://" + away, exitUsage, "want host:port"},
+		{services, "localhost", exitUsage, "want host:port"},
+	}
+	for _, tt := range tests {
+		var out, errOut bytes.Buffer
+		args := strings.Fields(tt.command + " --timeout 1s --registrar " + tt.registrar)
+		code := run(t.Context(), args, streams{out: &out, err: &errOut})
+		if code != tt.code || !strings.Contains(errOut.String(), tt.want) {
+			t.Errorf("aether %s: exit code %d, %q, want %d and %q", strings.Join(args, " "), code, errOut.String(), tt.code, tt.want)
+		}
+	}
+}
