@@ -54,8 +54,10 @@ var kinds = []kind{
 	{name: "origin set far back", touches: everyPart, begin: setOriginBack},
 	{name: "replicator restarted", touches: partReplicator, blocks: true, begin: restart},
 	{name: "replicator killed", touches: partReplicator + partLink, blocks: true, begin: killReplicator},
-	{name: "second replicator", touches: partReplicator, begin: addReplicator},
-	{name: "replicator frozen", touches: partReplicator + partLink, begin: freezeReplicator},
+	// Without an election whoever was fenced stands by until the other's lease is
+	// no longer renewed: that is a time without keepalives too.
+	{name: "second replicator", touches: partReplicator, blocks: true, begin: addReplicator},
+	{name: "replicator frozen", touches: partReplicator + partLink, blocks: true, begin: freezeReplicator},
 	{name: "requests late", touches: partRequests, blocks: true, begin: makeLate},
 	{name: "lease revoked", touches: partAdmin, begin: revokeLeases},
 	{name: "keys deleted", touches: partAdmin, begin: deleteKeys},

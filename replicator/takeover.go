@@ -58,7 +58,7 @@ type plan struct {
 	// reason says why the mirror is rebuilt: the label of the resync metric.
 	// Empty: it is adopted as it is.
 	reason string
-	// broken: a store was restored, swapped or emptied, so that a rebuild may
+	// broken: the origin was restored, swapped or emptied, so that a rebuild may
 	// delete much that should stay.
 	broken bool
 	// from is the origin revision after which the watch begins; 0 is now.
@@ -78,7 +78,8 @@ func choose(c circumstances) plan {
 	case state.GetOriginStore() != c.own:
 		return plan{reason: reasonOriginChanged, broken: true}
 	case c.restored != "":
-		return plan{reason: c.restored, broken: c.restored != reasonCompacted}
+		// A peer that was set back has the origin to be filled from.
+		return plan{reason: c.restored, broken: c.restored == reasonOriginRestored}
 	case state.GetPeerStore() != c.theirs:
 		return plan{reason: reasonPeerChanged}
 	case state.GetCheckpoint() > c.head, c.witness == ahead, c.witness == denies:
