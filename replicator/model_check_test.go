@@ -296,9 +296,12 @@ func (c *checker) behind(key string, state *mirrorv1.State) string {
 	if want < 0 || is.upTo >= want || incomplete(state, key[len(c.prefix):]) {
 		return ""
 	}
-	// What a restore has not changed needs no event.
-	if is.present == versions[want].present && (!is.present || versions[is.at].value == versions[want].value) {
-		return ""
+	// What is there may be newer than the checkpoint, and needs no event when it is
+	// what was there before: after a restore, or a put and a delete in one batch.
+	for _, v := range versions[want:] {
+		if is.present == v.present && (!is.present || versions[is.at].value == v.value) {
+			return ""
+		}
 	}
 	return fmt.Sprintf("%s is behind the checkpoint %d: the origin had %v", key, state.GetCheckpoint(), versions[want])
 }

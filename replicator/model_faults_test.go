@@ -45,7 +45,9 @@ var kinds = []kind{
 	{name: "peer killed", touches: partPeer, blocks: true, begin: killPeer},
 	{name: "peer restored", touches: partPeer + partLink, begin: restorePeer},
 	{name: "peer full", touches: partPeer + partCompaction, begin: fillPeer},
-	{name: "member stopped", touches: partPeer, members: 3, begin: stopMember},
+	// A leader that was stopped for longer than the TTL revokes leases when it wakes,
+	// before it learns that another leads.
+	{name: "member stopped", touches: partPeer, members: 3, blocks: true, begin: stopMember},
 	{name: "member killed", touches: partPeer, members: 3, begin: killMember},
 	{name: "leader moved", touches: partPeer, members: 3, begin: moveLeader},
 	{name: "origin stopped", touches: partOrigin, blocks: true, begin: stopOrigin},
