@@ -19,6 +19,9 @@ const (
 // slowly, and has what differs mended: what no event told of, such as a key that
 // was overwritten on the peer by hand, or lost its lease there.
 func (s *session) auditAlways(ctx context.Context) error {
+	if err := s.auditIfCountsDiffer(ctx); err != nil {
+		return err
+	}
 	for {
 		parts := units(s.table.within(all), "", unitKeys)
 		pause := s.auditPeriod() / time.Duration(max(len(parts), auditUnitsPerPass))
@@ -34,6 +37,79 @@ func (s *session) auditAlways(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+const (
+	// countTries are made, countPause apart, to find a moment without changes.
+	countTries = 10
+	countPause = time.Second
+)
+
+// auditIfCountsDiffer audits the whole mirror at once when, at the beginning of a
+// session, the two sides have not the same number of keys although nothing is under
+// way: somebody removed or added keys on the peer while nobody mirrored. On a mirror
+// that changes all the time it finds no such moment, and leaves it to the next audit.
+func (s *session) auditIfCountsDiffer(ctx context.Context) error {
+	for range countTries {
+		if !sleep(ctx, countPause) {
+			return ctx.Err()
+		}
+		if s.rec.recorded() == 0 || s.full.Load() {
+			continue
+		}
+		quiet, differ, err := s.compareCounts(ctx)
+		if err != nil {
+			return err
+		}
+		if !quiet {
+			continue
+		}
+		if !differ {
+			return nil
+		}
+		s.log.Warn("mirror and origin have not the same number of keys, auditing")
+		for _, part := range units(s.table.within(all), "", unitKeys) {
+			if err := s.audit(ctx, part); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return nil
+}
+
+// compareCounts counts the keys of both sides. quiet says that nothing changed and
+// nothing was under way meanwhile; without that, differ means nothing.
+func (s *session) compareCounts(ctx context.Context) (quiet, differ bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.callTimeout())
+	defer cancel()
+	before := s.queue.depth()
+	ours, err := s.source.Get(ctx, s.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil {
+		return false, false, fmt.Errorf("count keys of own etcd: %w", err)
+	}
+	theirs, err := s.client.Get(ctx, s.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil {
+		return false, false, fmt.Errorf("count keys of peer: %w", err)
+	}
+	head, err := s.head(ctx)
+	if err != nil {
+		return false, false, err
+	}
+	if err := s.reach(ctx, head, false); err != nil {
+		return false, false, nil // not within the time: it is not quiet
+	}
+	after := s.queue.depth()
+	quiet = before.entries == 0 && after.entries == 0 && s.lastRevision() <= before.position
+	return quiet, ours.Count != theirs.Count, nil
+}
+
+// lastRevision is that of the last change seen, 0 before the first.
+func (s *session) lastRevision() int64 {
+	if last := s.last.Load(); last != nil {
+		return last.Kv.ModRevision
+	}
+	return 0
 }
 
 func (r *Replicator) auditPeriod() time.Duration {

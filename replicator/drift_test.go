@@ -27,3 +27,23 @@ func TestAnAuditMendsDrift(t *testing.T) {
 	}
 	r.waitMirrored()
 }
+
+// Keys that are deleted on the peer while nobody mirrors tell no one either: the
+// next session counts.
+func TestKeysRemovedWhileNobodyMirrorsComeBack(t *testing.T) {
+	noLeaks(t)
+	r := newRig(t)
+	r.put(0, 500, "v")
+	first := r.start()
+	r.waitMirrored()
+	r.waitState(first, StateLive)
+	if err := first.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.to.Delete(t.Context(), r.key(100), clientv3.WithRange(r.key(120))); err != nil {
+		t.Fatal(err)
+	}
+	second := r.start()
+	r.waitState(second, StateLive)
+	r.waitMirrored()
+}
