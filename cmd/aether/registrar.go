@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
+	"runtime/debug"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -61,8 +63,16 @@ func (a *app) logger(c config.Registrar) (*slog.Logger, error) {
 	return slog.New(slog.NewTextHandler(a.err, options)), nil
 }
 
+// gcPercent is how much a registrar's heap may grow between collections, unless
+// GOGC says otherwise: most of it is the view, which stays. With 100,000 endpoints
+// 50 takes 245 MB at the peak of loading, and Go's 100 takes 293 MB.
+const gcPercent = 50
+
 // runRegistrar runs a registrar until ctx ends.
 func (a *app) runRegistrar(ctx context.Context, c config.Registrar) (err error) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	log, err := a.logger(c)
 	if err != nil {
 		return err
