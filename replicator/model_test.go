@@ -124,6 +124,7 @@ func runModel(t *testing.T, seed uint64, lasts time.Duration) {
 		rng := rand.New(rand.NewPCG(seed, uint64(m.sum.rounds)))
 		m.round(schedule(rng, m.peer.Members(), time.Duration(m.ttl)*time.Second))
 	}
+	m.writer.pause()
 	t.Logf("seed %d: %d rounds, %d changes of the origin, %d events on the peer, equal again after %v at worst (round %d), faults %v",
 		seed, m.sum.rounds, m.writer.seq, m.sum.sightings, m.sum.worst.Round(time.Millisecond), m.sum.worstRound, m.sum.faults)
 }
