@@ -17,25 +17,26 @@ import (
 	"github.com/aether-federation/aether/internal/freeport"
 )
 
-// sick is a registrar whose etcd is away.
+// sick is a registrar whose etcd is away or, where silent is not nil, one that
+// answers once silent is closed.
 type sick struct {
 	registryv1.UnimplementedRegistryServiceServer
-	silent bool
+	silent chan struct{}
 }
 
-func (s sick) answer(ctx context.Context) error {
-	if s.silent {
-		<-ctx.Done()
+func (s sick) answer() error {
+	if s.silent != nil {
+		<-s.silent // not the call's context: its end may reach the client as an answer
 	}
 	return status.Error(codes.Unavailable, "its etcd is away")
 }
 
-func (s sick) Register(ctx context.Context, _ *registryv1.RegisterRequest) (*registryv1.RegisterResponse, error) {
-	return nil, s.answer(ctx)
+func (s sick) Register(_ context.Context, _ *registryv1.RegisterRequest) (*registryv1.RegisterResponse, error) {
+	return nil, s.answer()
 }
 
-func (s sick) ListServices(ctx context.Context, _ *registryv1.ListServicesRequest) (*registryv1.ListServicesResponse, error) {
-	return nil, s.answer(ctx)
+func (s sick) ListServices(_ context.Context, _ *registryv1.ListServicesRequest) (*registryv1.ListServicesResponse, error) {
+	return nil, s.answer()
 }
 
 // serveSick serves s until the test ends and returns its address.
@@ -50,6 +51,9 @@ func serveSick(t *testing.T, s sick, options ...grpc.ServerOption) string {
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
 	t.Cleanup(func() {
+		if s.silent != nil {
+			close(s.silent)
+		}
 		server.Stop()
 		if err := <-ended; err != nil {
 			t.Error(err)
@@ -65,7 +69,7 @@ func TestErrorsOfClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	secure := serveSick(t, sick{}, grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12})))
-	away, silent := serveSick(t, sick{}), serveSick(t, sick{silent: true})
+	away, silent := serveSick(t, sick{}), serveSick(t, sick{silent: make(chan struct{})})
 	const register, services = "register hello 10.0.0.1 --port http=1", "services"
 	tests := []struct {
 		command, registrar string
