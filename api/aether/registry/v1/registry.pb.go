@@ -370,7 +370,11 @@ type RegisterRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Each names service, protocol and ip; region and cluster are the
 	// registrar's own and may be left empty. At most 10000.
-	Endpoints     []*Endpoint `protobuf:"bytes,1,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
+	Endpoints []*Endpoint `protobuf:"bytes,1,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
+	// Unless it is zero, each of them is removed when it was not registered again
+	// for this long, in whole seconds and at least 5 s. Not for endpoints that
+	// name a node: their node's presence keeps them.
+	Ttl           *durationpb.Duration `protobuf:"bytes,2,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -408,6 +412,13 @@ func (*RegisterRequest) Descriptor() ([]byte, []int) {
 func (x *RegisterRequest) GetEndpoints() []*Endpoint {
 	if x != nil {
 		return x.Endpoints
+	}
+	return nil
+}
+
+func (x *RegisterRequest) GetTtl() *durationpb.Duration {
+	if x != nil {
+		return x.Ttl
 	}
 	return nil
 }
@@ -2031,9 +2042,10 @@ const file_aether_registry_v1_registry_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\v2\x1b.aether.registry.v1.GatewayR\x05value:\x028\x01\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"M\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"z\n" +
 	"\x0fRegisterRequest\x12:\n" +
-	"\tendpoints\x18\x01 \x03(\v2\x1c.aether.registry.v1.EndpointR\tendpoints\".\n" +
+	"\tendpoints\x18\x01 \x03(\v2\x1c.aether.registry.v1.EndpointR\tendpoints\x12+\n" +
+	"\x03ttl\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\".\n" +
 	"\x10RegisterResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\tR\brevision\"O\n" +
 	"\x11UnregisterRequest\x12:\n" +
@@ -2213,55 +2225,56 @@ var file_aether_registry_v1_registry_proto_depIdxs = []int32{
 	32, // 3: aether.registry.v1.Endpoint.metadata:type_name -> aether.registry.v1.Endpoint.MetadataEntry
 	34, // 4: aether.registry.v1.Endpoint.age:type_name -> google.protobuf.Duration
 	3,  // 5: aether.registry.v1.RegisterRequest.endpoints:type_name -> aether.registry.v1.Endpoint
-	3,  // 6: aether.registry.v1.UnregisterRequest.endpoints:type_name -> aether.registry.v1.Endpoint
-	3,  // 7: aether.registry.v1.ReportRequest.endpoints:type_name -> aether.registry.v1.Endpoint
-	10, // 8: aether.registry.v1.ReportResponse.conflicts:type_name -> aether.registry.v1.Conflict
-	34, // 9: aether.registry.v1.ReportResponse.presence_ttl:type_name -> google.protobuf.Duration
-	3,  // 10: aether.registry.v1.Conflict.endpoint:type_name -> aether.registry.v1.Endpoint
-	3,  // 11: aether.registry.v1.SetHealthRequest.endpoints:type_name -> aether.registry.v1.Endpoint
-	0,  // 12: aether.registry.v1.SetHealthRequest.health:type_name -> aether.registry.v1.Health
-	15, // 13: aether.registry.v1.SweepResponse.ghosts:type_name -> aether.registry.v1.Ghost
-	34, // 14: aether.registry.v1.SweepResponse.grace:type_name -> google.protobuf.Duration
-	3,  // 15: aether.registry.v1.Ghost.endpoint:type_name -> aether.registry.v1.Endpoint
-	34, // 16: aether.registry.v1.Ghost.absent:type_name -> google.protobuf.Duration
-	3,  // 17: aether.registry.v1.ListResponse.endpoints:type_name -> aether.registry.v1.Endpoint
-	19, // 18: aether.registry.v1.WatchRequest.held:type_name -> aether.registry.v1.Held
-	33, // 19: aether.registry.v1.Held.digests:type_name -> aether.registry.v1.Held.DigestsEntry
-	3,  // 20: aether.registry.v1.Change.put:type_name -> aether.registry.v1.Endpoint
-	3,  // 21: aether.registry.v1.Change.delete:type_name -> aether.registry.v1.Endpoint
-	20, // 22: aether.registry.v1.WatchResponse.changes:type_name -> aether.registry.v1.Change
-	23, // 23: aether.registry.v1.ListServicesResponse.services:type_name -> aether.registry.v1.Service
-	34, // 24: aether.registry.v1.Region.age:type_name -> google.protobuf.Duration
-	26, // 25: aether.registry.v1.ListRegionsResponse.regions:type_name -> aether.registry.v1.Region
-	34, // 26: aether.registry.v1.Peer.lag:type_name -> google.protobuf.Duration
-	34, // 27: aether.registry.v1.Peer.since:type_name -> google.protobuf.Duration
-	29, // 28: aether.registry.v1.ListPeersResponse.peers:type_name -> aether.registry.v1.Peer
-	2,  // 29: aether.registry.v1.Endpoint.GatewaysEntry.value:type_name -> aether.registry.v1.Gateway
-	4,  // 30: aether.registry.v1.RegistryService.Register:input_type -> aether.registry.v1.RegisterRequest
-	6,  // 31: aether.registry.v1.RegistryService.Unregister:input_type -> aether.registry.v1.UnregisterRequest
-	8,  // 32: aether.registry.v1.RegistryService.Report:input_type -> aether.registry.v1.ReportRequest
-	11, // 33: aether.registry.v1.RegistryService.SetHealth:input_type -> aether.registry.v1.SetHealthRequest
-	13, // 34: aether.registry.v1.RegistryService.Sweep:input_type -> aether.registry.v1.SweepRequest
-	16, // 35: aether.registry.v1.RegistryService.List:input_type -> aether.registry.v1.ListRequest
-	18, // 36: aether.registry.v1.RegistryService.Watch:input_type -> aether.registry.v1.WatchRequest
-	22, // 37: aether.registry.v1.RegistryService.ListServices:input_type -> aether.registry.v1.ListServicesRequest
-	25, // 38: aether.registry.v1.RegistryService.ListRegions:input_type -> aether.registry.v1.ListRegionsRequest
-	28, // 39: aether.registry.v1.RegistryService.ListPeers:input_type -> aether.registry.v1.ListPeersRequest
-	5,  // 40: aether.registry.v1.RegistryService.Register:output_type -> aether.registry.v1.RegisterResponse
-	7,  // 41: aether.registry.v1.RegistryService.Unregister:output_type -> aether.registry.v1.UnregisterResponse
-	9,  // 42: aether.registry.v1.RegistryService.Report:output_type -> aether.registry.v1.ReportResponse
-	12, // 43: aether.registry.v1.RegistryService.SetHealth:output_type -> aether.registry.v1.SetHealthResponse
-	14, // 44: aether.registry.v1.RegistryService.Sweep:output_type -> aether.registry.v1.SweepResponse
-	17, // 45: aether.registry.v1.RegistryService.List:output_type -> aether.registry.v1.ListResponse
-	21, // 46: aether.registry.v1.RegistryService.Watch:output_type -> aether.registry.v1.WatchResponse
-	24, // 47: aether.registry.v1.RegistryService.ListServices:output_type -> aether.registry.v1.ListServicesResponse
-	27, // 48: aether.registry.v1.RegistryService.ListRegions:output_type -> aether.registry.v1.ListRegionsResponse
-	30, // 49: aether.registry.v1.RegistryService.ListPeers:output_type -> aether.registry.v1.ListPeersResponse
-	40, // [40:50] is the sub-list for method output_type
-	30, // [30:40] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	34, // 6: aether.registry.v1.RegisterRequest.ttl:type_name -> google.protobuf.Duration
+	3,  // 7: aether.registry.v1.UnregisterRequest.endpoints:type_name -> aether.registry.v1.Endpoint
+	3,  // 8: aether.registry.v1.ReportRequest.endpoints:type_name -> aether.registry.v1.Endpoint
+	10, // 9: aether.registry.v1.ReportResponse.conflicts:type_name -> aether.registry.v1.Conflict
+	34, // 10: aether.registry.v1.ReportResponse.presence_ttl:type_name -> google.protobuf.Duration
+	3,  // 11: aether.registry.v1.Conflict.endpoint:type_name -> aether.registry.v1.Endpoint
+	3,  // 12: aether.registry.v1.SetHealthRequest.endpoints:type_name -> aether.registry.v1.Endpoint
+	0,  // 13: aether.registry.v1.SetHealthRequest.health:type_name -> aether.registry.v1.Health
+	15, // 14: aether.registry.v1.SweepResponse.ghosts:type_name -> aether.registry.v1.Ghost
+	34, // 15: aether.registry.v1.SweepResponse.grace:type_name -> google.protobuf.Duration
+	3,  // 16: aether.registry.v1.Ghost.endpoint:type_name -> aether.registry.v1.Endpoint
+	34, // 17: aether.registry.v1.Ghost.absent:type_name -> google.protobuf.Duration
+	3,  // 18: aether.registry.v1.ListResponse.endpoints:type_name -> aether.registry.v1.Endpoint
+	19, // 19: aether.registry.v1.WatchRequest.held:type_name -> aether.registry.v1.Held
+	33, // 20: aether.registry.v1.Held.digests:type_name -> aether.registry.v1.Held.DigestsEntry
+	3,  // 21: aether.registry.v1.Change.put:type_name -> aether.registry.v1.Endpoint
+	3,  // 22: aether.registry.v1.Change.delete:type_name -> aether.registry.v1.Endpoint
+	20, // 23: aether.registry.v1.WatchResponse.changes:type_name -> aether.registry.v1.Change
+	23, // 24: aether.registry.v1.ListServicesResponse.services:type_name -> aether.registry.v1.Service
+	34, // 25: aether.registry.v1.Region.age:type_name -> google.protobuf.Duration
+	26, // 26: aether.registry.v1.ListRegionsResponse.regions:type_name -> aether.registry.v1.Region
+	34, // 27: aether.registry.v1.Peer.lag:type_name -> google.protobuf.Duration
+	34, // 28: aether.registry.v1.Peer.since:type_name -> google.protobuf.Duration
+	29, // 29: aether.registry.v1.ListPeersResponse.peers:type_name -> aether.registry.v1.Peer
+	2,  // 30: aether.registry.v1.Endpoint.GatewaysEntry.value:type_name -> aether.registry.v1.Gateway
+	4,  // 31: aether.registry.v1.RegistryService.Register:input_type -> aether.registry.v1.RegisterRequest
+	6,  // 32: aether.registry.v1.RegistryService.Unregister:input_type -> aether.registry.v1.UnregisterRequest
+	8,  // 33: aether.registry.v1.RegistryService.Report:input_type -> aether.registry.v1.ReportRequest
+	11, // 34: aether.registry.v1.RegistryService.SetHealth:input_type -> aether.registry.v1.SetHealthRequest
+	13, // 35: aether.registry.v1.RegistryService.Sweep:input_type -> aether.registry.v1.SweepRequest
+	16, // 36: aether.registry.v1.RegistryService.List:input_type -> aether.registry.v1.ListRequest
+	18, // 37: aether.registry.v1.RegistryService.Watch:input_type -> aether.registry.v1.WatchRequest
+	22, // 38: aether.registry.v1.RegistryService.ListServices:input_type -> aether.registry.v1.ListServicesRequest
+	25, // 39: aether.registry.v1.RegistryService.ListRegions:input_type -> aether.registry.v1.ListRegionsRequest
+	28, // 40: aether.registry.v1.RegistryService.ListPeers:input_type -> aether.registry.v1.ListPeersRequest
+	5,  // 41: aether.registry.v1.RegistryService.Register:output_type -> aether.registry.v1.RegisterResponse
+	7,  // 42: aether.registry.v1.RegistryService.Unregister:output_type -> aether.registry.v1.UnregisterResponse
+	9,  // 43: aether.registry.v1.RegistryService.Report:output_type -> aether.registry.v1.ReportResponse
+	12, // 44: aether.registry.v1.RegistryService.SetHealth:output_type -> aether.registry.v1.SetHealthResponse
+	14, // 45: aether.registry.v1.RegistryService.Sweep:output_type -> aether.registry.v1.SweepResponse
+	17, // 46: aether.registry.v1.RegistryService.List:output_type -> aether.registry.v1.ListResponse
+	21, // 47: aether.registry.v1.RegistryService.Watch:output_type -> aether.registry.v1.WatchResponse
+	24, // 48: aether.registry.v1.RegistryService.ListServices:output_type -> aether.registry.v1.ListServicesResponse
+	27, // 49: aether.registry.v1.RegistryService.ListRegions:output_type -> aether.registry.v1.ListRegionsResponse
+	30, // 50: aether.registry.v1.RegistryService.ListPeers:output_type -> aether.registry.v1.ListPeersResponse
+	41, // [41:51] is the sub-list for method output_type
+	31, // [31:41] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_aether_registry_v1_registry_proto_init() }
