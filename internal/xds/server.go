@@ -24,8 +24,6 @@ type Server struct {
 	statusv3.UnimplementedClientStatusDiscoveryServiceServer
 	cfg   Config
 	cache *cache
-	// now is the time by which refusals are kept back.
-	now func() time.Time
 	// stopping ends, by stop, with all streams.
 	stopping context.Context
 	stop     context.CancelCauseFunc
@@ -44,7 +42,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, cache: newCache(cfg), now: time.Now, sessions: map[*session]struct{}{}}
+	s := &Server{cfg: cfg, cache: newCache(cfg), sessions: map[*session]struct{}{}}
 	s.stopping, s.stop = context.WithCancelCause(context.Background())
 	cfg.Metrics.leftOut.watch(s.cache.unreachable)
 	return s, nil
@@ -105,7 +103,7 @@ func (s *Server) serve(ctx context.Context, w wire, delta bool) error {
 			return ended(err)
 		}
 		if got {
-			if err := session.take(r, s.now()); err != nil {
+			if err := session.take(r, s.cfg.now()); err != nil {
 				return err
 			}
 		}
@@ -145,7 +143,7 @@ func (s *Server) receive(ctx context.Context, cancel context.CancelCauseFunc, w 
 
 // answer sends what is due, and returns after how long to look again.
 func (s *Server) answer(session *session, w wire) (time.Duration, error) {
-	out, wait := session.due(s.now())
+	out, wait := session.due(s.cfg.now())
 	for _, r := range out {
 		if err := w.send(r); err != nil {
 			return 0, err

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -213,6 +214,28 @@ func TestRefusals(t *testing.T) {
 	c.next()
 	if r := shown(Acknowledged); r.Error != "" || r.Version == "" {
 		t.Errorf("after it was taken: %+v", r)
+	}
+}
+
+// TestRefusesEverything: a client that refuses all gets each name once, while no
+// time passes.
+func TestRefusesEverything(t *testing.T) {
+	s := newSource(one, other)
+	server := run(t, s, "", func(c *Config) { c.now = func() time.Time { return time.Unix(0, 0) } })
+	c := openDelta(t, server.address, envoyNode())
+	for _, k := range []kind{clusters, assignments, listeners} {
+		c.ask(k, "api", "other")
+		c.refuse("never")
+	}
+	s.put(two) // what is new waits too
+	c.ask(routes, "api")
+	if m := c.next(); m.GetTypeUrl() != typeURLs[routes] {
+		t.Errorf("sent again after a refusal: %v", m)
+	}
+	for _, k := range []string{"cds", "eds", "lds"} {
+		if n := server.counted("aether_xds_responses_total", k); n != 1 {
+			t.Errorf("%g %s responses, want 1", n, k)
+		}
 	}
 }
 
