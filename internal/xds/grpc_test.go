@@ -211,6 +211,26 @@ func TestGRPCAmbiguousName(t *testing.T) {
 	}
 }
 
+// TestGRPCKeepsANameThatBecomesAmbiguous: a second port does not break clients that
+// are running.
+func TestGRPCKeepsANameThatBecomesAmbiguous(t *testing.T) {
+	b, next := serveBackend(t, "b"), serveBackend(t, "next")
+	admin := func(e *registry.Endpoint) { e.Ports = append(e.Ports, registry.Port{Name: "admin", Number: 9}) }
+	s := newSource(b.endpoint(1, "a", "a1"))
+	server := run(t, s, "")
+	c := dial(t, []string{server.address}, "api", "a1")
+	c.reaches("b")
+	s.put(b.endpoint(1, "a", "a1", admin))
+	eventually(t, "the client was told", func() bool {
+		clients, err := Inspector{connect(t, server.address)}.Status(t.Context())
+		fatal(t, err)
+		return len(clients) == 1 && clients[0].Count(Missing) == 1
+	})
+	c.reaches("b")
+	s.put(next.endpoint(2, "a", "a1", admin))
+	c.reaches("b", "next")
+}
+
 // TestGRPCOutlivesItsServer: calls go on without one, and a server that comes back
 // with the same content sends nothing.
 func TestGRPCOutlivesItsServer(t *testing.T) {
