@@ -81,6 +81,9 @@ type MirrorChange struct {
 // Store takes the writes. Its errors are or wrap a [registry.Error].
 type Store interface {
 	Register(ctx context.Context, endpoints []registry.Endpoint) (registry.Revision, error)
+	// RegisterFor registers endpoints that go when they are not registered again
+	// within ttl.
+	RegisterFor(ctx context.Context, ttl time.Duration, endpoints []registry.Endpoint) (registry.Revision, error)
 	Unregister(ctx context.Context, claims []registry.Claim) (removed int, rev registry.Revision, err error)
 	// SetHealth changes the health of endpoints that exist, else NotFound.
 	SetHealth(ctx context.Context, claims []registry.Claim, health registry.Health) (registry.Revision, error)

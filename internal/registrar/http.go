@@ -19,7 +19,7 @@ const indexPage = `aether registrar
 
 GET    /v1/services
 GET    /v1/services/{service}/endpoints
-PUT    /v1/services/{service}/protocols/{protocol}/endpoints/{ip}
+PUT    /v1/services/{service}/protocols/{protocol}/endpoints/{ip}?ttl={time}
 DELETE /v1/services/{service}/protocols/{protocol}/endpoints/{ip}
 GET    /v1/watch?service={service}    server-sent events
 GET    /v1/regions
@@ -40,7 +40,7 @@ func newHTTP(log *slog.Logger, s *service, gatherer prometheus.Gatherer) http.Ha
 	w := web{service: s, log: log}
 	mux := http.NewServeMux()
 	const endpoint = "/v1/services/{service}/protocols/{protocol}/endpoints/{ip}"
-	mux.HandleFunc("PUT "+endpoint, answering(w.put))
+	mux.HandleFunc("PUT "+endpoint, answering(w.put, "ttl"))
 	mux.HandleFunc("DELETE "+endpoint, answering(w.remove, "node"))
 	mux.HandleFunc("GET /v1/services", answering(w.listServices))
 	mux.HandleFunc("GET /v1/services/{service}/endpoints", answering(w.endpoints))
@@ -119,11 +119,28 @@ func (w web) put(out http.ResponseWriter, r *http.Request) (message, error) {
 	if err != nil {
 		return nil, err
 	}
-	rev, err := w.register(r.Context(), []registry.Endpoint{e})
+	ttl, err := ttlOf(r)
+	if err != nil {
+		return nil, err
+	}
+	rev, err := w.register(r.Context(), ttl, []registry.Endpoint{e})
 	if err != nil {
 		return nil, single(err)
 	}
 	return &registryv1.RegisterResponse{Revision: string(rev)}, nil
+}
+
+// ttlOf reads the query's ttl; 0: there is none.
+func ttlOf(r *http.Request) (time.Duration, error) {
+	text := r.URL.Query().Get("ttl")
+	if text == "" {
+		return 0, nil
+	}
+	ttl, err := time.ParseDuration(text)
+	if err != nil || ttl <= 0 {
+		return 0, registry.Invalidf("ttl", "%q is not a time such as 30s", text)
+	}
+	return ttl, nil
 }
 
 func (w web) remove(_ http.ResponseWriter, r *http.Request) (message, error) {

@@ -37,7 +37,8 @@ var (
 	errStopping = registry.Errorf(registry.Unavailable, "the registrar is stopping: connect again")
 )
 
-func (s *service) register(ctx context.Context, endpoints []registry.Endpoint) (registry.Revision, error) {
+// register registers endpoints, with a ttl that is not zero for that long.
+func (s *service) register(ctx context.Context, ttl time.Duration, endpoints []registry.Endpoint) (registry.Revision, error) {
 	keys, nodes := make([]registry.Key, len(endpoints)), make([]string, len(endpoints))
 	for i, e := range endpoints {
 		keys[i], nodes[i] = e.Key, e.Node
@@ -50,7 +51,11 @@ func (s *service) register(ctx context.Context, endpoints []registry.Endpoint) (
 	start := time.Now()
 	var rev registry.Revision
 	err := s.vouch(ctx, endpoints)
-	if err == nil {
+	switch {
+	case err != nil:
+	case ttl != 0:
+		rev, err = s.store.RegisterFor(ctx, ttl, endpoints)
+	default:
 		rev, err = s.store.Register(ctx, endpoints)
 	}
 	err = writeError(ctx, err)

@@ -67,7 +67,8 @@ func (c Config) Validate() error {
 // region; mirrored regions are for a registrar to judge, which follows them with
 // a [Feed].
 //
-// Revisions are etcd's, in decimal. Endpoints carry no lease.
+// Revisions are etcd's, in decimal. Endpoints carry no lease, but for those that
+// were registered with RegisterFor.
 type Store struct {
 	client  *clientv3.Client
 	origin  registry.Origin

@@ -372,7 +372,7 @@ type RegisterRequest struct {
 	// registrar's own and may be left empty. At most 10000.
 	Endpoints []*Endpoint `protobuf:"bytes,1,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
 	// Unless it is zero, each of them is removed when it was not registered again
-	// for this long, in whole seconds and at least 5 s. Not for endpoints that
+	// for this long, in whole seconds, from 5 s to a day. Not for endpoints that
 	// name a node: their node's presence keeps them.
 	Ttl           *durationpb.Duration `protobuf:"bytes,2,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	unknownFields protoimpl.UnknownFields
