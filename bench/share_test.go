@@ -37,7 +37,7 @@ const (
 // times what a client may, in turn. A call's time counts from when it was due.
 func BenchmarkFairShare(b *testing.B) {
 	for b.Loop() {
-		f := &fleet{b: b, etcd: etcdtest.StartProcess(b).Client(b), limits: access.Limits{Rate: share, Burst: share, Streams: 100, Connections: 100}}
+		f := &fleet{b: b, etcd: etcdtest.StartProcess(b).Client(b), limits: access.Limits{Rate: share, Burst: 2 * share, Streams: 100, Connections: 100}}
 		fillEndpoints(b, f.etcd, shareEndpoint)
 		f.start()
 		clients := make([]*caller, modest)
