@@ -100,6 +100,9 @@ type asked struct {
 }
 
 func (s *service) reconcile(ctx context.Context, r report) (*registryv1.ReportResponse, asked, error) {
+	if err := s.writable(); err != nil {
+		return nil, asked{}, err
+	}
 	held, present, unknown := s.census.holdings(r.node)
 	answer := &registryv1.ReportResponse{}
 	if s.presence != nil {
@@ -190,7 +193,11 @@ func (s *service) setHealth(ctx context.Context, claims []registry.Claim, health
 	ctx, cancel := context.WithTimeout(ctx, s.writeTimeout)
 	defer cancel()
 	start := time.Now()
-	rev, err := s.store.SetHealth(ctx, claims, health)
+	var rev registry.Revision
+	err := s.writable()
+	if err == nil {
+		rev, err = s.store.SetHealth(ctx, claims, health)
+	}
 	err = writeError(ctx, err)
 	s.metrics.wrote("set_health", start, err)
 	s.guard.audit.record(ctx, "set_health", keys, err)

@@ -229,6 +229,10 @@ func TestWritesFailAndReadsGoOnWhileEtcdIsAway(t *testing.T) {
 		regions, err := n.client.Regions(t.Context())
 		return err == nil && regions[0].GetAge().AsDuration() > time.Second
 	})
+	eventually(t, "writes are refused at once", func() bool {
+		_, answer := n.call("PUT", apiEndpoint+"10.0.0.2", ``)
+		return strings.Contains(answer, "so nothing was written")
+	})
 	n.want("GET", "/readyz", "", 200)
 	if len(n.list()) != 1 {
 		t.Error("the endpoint is gone")
