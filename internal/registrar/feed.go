@@ -103,6 +103,10 @@ type Presence interface {
 // Sweeper tells how the sweep of the own cluster stands.
 type Sweeper interface {
 	Sweep() *registryv1.SweepResponse
+	// Accept removes what is due, past the brake, if it is at most that many
+	// endpoints, else it is a Conflict. It returns those that went, with an
+	// error too.
+	Accept(ctx context.Context, most int) (removed []registry.Key, err error)
 }
 
 // Peers tells of the outgoing mirrors of this region, whichever registrar
