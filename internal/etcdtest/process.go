@@ -130,8 +130,9 @@ func (p *Process) Stop() {
 		return
 	}
 	p.Signal(syscall.SIGTERM)
-	kill := time.AfterFunc(stopTimeout, func() { _ = p.cmd.Process.Kill() }) // gone already is as good
-	_ = p.cmd.Wait()                                                         // its exit status says nothing
+	process := p.cmd.Process
+	kill := time.AfterFunc(stopTimeout, func() { _ = process.Kill() }) // gone already is as good
+	_ = p.cmd.Wait()                                                   // its exit status says nothing
 	kill.Stop()
 	p.cmd = nil
 }
