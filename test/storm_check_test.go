@@ -72,9 +72,7 @@ func (f *stormFleet) whole() {
 		all = append(all, want[r.name]...)
 	}
 	slices.Sort(all)
-	for _, s := range f.stations() {
-		await(f.t, func() string { return s.unwell(len(f.regions)) })
-	}
+	f.awaitWell()
 	for _, r := range f.regions {
 		for _, of := range f.regions {
 			await(f.t, func() string { return f.holds(r, of.name, want[of.name]) })
@@ -88,36 +86,62 @@ func (f *stormFleet) whole() {
 	}
 }
 
-// unwell says what a registrar says that is not as it should be.
-func (s *station) unwell(regions int) string {
-	states := map[string]int{}
-	for _, path := range []string{"/v1/regions", "/v1/peers"} {
-		var answer struct {
-			Regions, Peers []struct {
-				State, Reason string
-			}
-		}
-		resp, err := http.Get("http://" + s.http + path)
-		if err != nil {
-			return fmt.Sprintf("%s does not answer: %v", s.part.name, err)
-		}
-		err = json.NewDecoder(resp.Body).Decode(&answer)
-		_ = resp.Body.Close() // it was read
-		if err != nil || resp.StatusCode != http.StatusOK {
-			return fmt.Sprintf("%s answers %s: %s, %v", s.part.name, path, resp.Status, err)
-		}
-		for _, x := range append(answer.Regions, answer.Peers...) {
-			if x.Reason != "" {
-				return fmt.Sprintf("%s says %s: %s, %s", s.part.name, path, x.State, x.Reason)
-			}
-			states[x.State]++
+// awaitWell waits until all registrars say that all is well.
+func (f *stormFleet) awaitWell() {
+	f.t.Helper()
+	for _, r := range f.regions {
+		for _, s := range r.registrars {
+			await(f.t, func() string { return r.unwell(s) })
 		}
 	}
-	// The other regions are live here, and the mirrors to them there.
-	if states["own"] != 1 || states["live"] != 2*(regions-1) || len(states) != 2 {
+}
+
+// regionStatus is what a registrar says of a region or a peer.
+type regionStatus struct{ State, Reason, Leader string }
+
+// unwell says what is not as it should be by what a registrar of r says.
+func (r *stormRegion) unwell(s *station) string {
+	regions, why := s.statuses("/v1/regions")
+	peers, whyNot := s.statuses("/v1/peers")
+	if why+whyNot != "" {
+		return why + whyNot
+	}
+	states := map[string]int{}
+	for _, x := range append(regions, peers...) {
+		if x.Reason != "" {
+			return fmt.Sprintf("%s says %s: %s", s.part.name, x.State, x.Reason)
+		}
+		states[x.State]++
+	}
+	// The other region is live here, and the mirror to it there.
+	if states["own"] != 1 || states["live"] != 2 || len(states) != 2 {
 		return fmt.Sprintf("%s has regions and peers in the states %v", s.part.name, states)
 	}
+	if !r.leads(peers[0].Leader) {
+		return fmt.Sprintf("by %s the mirror is led by %s, which is gone", s.part.name, peers[0].Leader)
+	}
 	return ""
+}
+
+// leads reports whether a leader, by its name, is one of the processes that run.
+func (r *stormRegion) leads(leader string) bool {
+	return slices.ContainsFunc(r.registrars, func(s *station) bool {
+		return strings.Contains(leader, fmt.Sprintf("-%d-", s.cmd.Process.Pid))
+	})
+}
+
+// statuses asks at /v1/regions or /v1/peers, or says why there is no answer.
+func (s *station) statuses(path string) (all []regionStatus, why string) {
+	resp, err := http.Get("http://" + s.http + path)
+	if err != nil {
+		return nil, fmt.Sprintf("%s does not answer: %v", s.part.name, err)
+	}
+	defer resp.Body.Close()
+	var answer struct{ Regions, Peers []regionStatus }
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || resp.StatusCode != http.StatusOK {
+		return nil, fmt.Sprintf("%s answers %s: %s, %v", s.part.name, path, resp.Status, err)
+	}
+	return append(answer.Regions, answer.Peers...), ""
 }
 
 // holds says in what the etcd of r differs from what it should hold of a region.
@@ -203,8 +227,9 @@ func (x excuse) covers(l loss) bool {
 	return slices.ContainsFunc(x.nodes, func(h *hand) bool { return h.region == l.Region && h.node == l.Node })
 }
 
-// judge fails the test for each endpoint that should not have left a view.
-func (f *stormFleet) judge(x excuse) {
+// judge fails the test for each endpoint that should not have left a view, and
+// returns how many did as they should.
+func (f *stormFleet) judge(x excuse) int {
 	f.t.Helper()
 	told := 0
 	for _, l := range f.losses {
@@ -218,5 +243,7 @@ func (f *stormFleet) judge(x excuse) {
 	if told > 0 {
 		f.t.Fatalf("%d endpoints that were well left a view", told)
 	}
+	excused := len(f.losses)
 	f.losses = nil
+	return excused
 }

@@ -149,9 +149,8 @@ func (f *stormFleet) fight(i int, b bout, random *rand.Rand) {
 	}
 	healed := time.Now()
 	f.whole()
-	f.t.Logf("%s, %s: healed %v after the start, whole %v later", first.what, second.what,
-		healed.Sub(began).Round(time.Millisecond), time.Since(healed).Round(time.Millisecond))
-	f.judge(x)
+	f.t.Logf("%s, %s: healed %v after the start, whole %v later, %d endpoints left views and came back", first.what, second.what,
+		healed.Sub(began).Round(time.Millisecond), time.Since(healed).Round(time.Millisecond), f.judge(x))
 }
 
 // heal ends both, in either order.
@@ -180,14 +179,6 @@ func (b blow) excuse(second blow) excuse {
 		}
 	}
 	return x
-}
-
-// awaitWell waits until the registrars see one another's regions.
-func (f *stormFleet) awaitWell() {
-	f.t.Helper()
-	for _, s := range f.stations() {
-		await(f.t, func() string { return s.unwell(len(f.regions)) })
-	}
 }
 
 // awaitLaunched waits until all clients see all others.

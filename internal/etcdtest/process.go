@@ -20,7 +20,7 @@ const serverModule = "go.etcd.io/etcd/server/v3"
 
 // stopTimeout is what an orderly stop may take: etcd waits for its clients'
 // streams.
-const stopTimeout = 3 * time.Second
+const stopTimeout = time.Second
 
 // Process is a real etcd in a process of its own.
 type Process struct {
