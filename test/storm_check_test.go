@@ -126,7 +126,7 @@ func (r *stormRegion) unwell(s *station) string {
 // leads reports whether a leader, by its name, is one of the processes that run.
 func (r *stormRegion) leads(leader string) bool {
 	return slices.ContainsFunc(r.registrars, func(s *station) bool {
-		return strings.Contains(leader, fmt.Sprintf("-%d-", s.cmd.Process.Pid))
+		return strings.HasSuffix(leader, fmt.Sprintf(":%d", s.cmd.Process.Pid))
 	})
 }
 
@@ -204,7 +204,13 @@ func (f *stormFleet) settled(b blow) {
 			}
 		}
 		slices.Sort(want)
-		await(f.t, func() string { return compare(h.name+" sees", stable(f.ask(h, crew.Tell).View), want) })
+		await(f.t, func() string {
+			state := f.ask(h, crew.Tell)
+			if !state.Synced {
+				return "" // started while there is nobody to ask
+			}
+			return compare(h.name+" sees", stable(state.View), want)
+		})
 	}
 }
 

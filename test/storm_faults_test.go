@@ -3,6 +3,7 @@ package test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 )
 
 // route is a mirror.
@@ -50,6 +51,7 @@ func faults() []fault {
 		add("member of etcd a "+how.name, func(f *stormFleet, r *rand.Rand) blow { return f.memberDown(how, r) })
 		add("clients "+how.name, func(f *stormFleet, r *rand.Rand) blow { return f.clientsDown(how, r) })
 	}
+	add("member of etcd a cut from registrars", func(f *stormFleet, r *rand.Rand) blow { return f.memberCut(r) })
 	add("clients cut off", func(f *stormFleet, r *rand.Rand) blow { return f.clientsCut(r) })
 	return all
 }
@@ -107,6 +109,16 @@ func (f *stormFleet) etcdsDown(i int, how harm) blow {
 func (f *stormFleet) memberDown(how harm, random *rand.Rand) blow {
 	p := f.regions[0].etcds[random.IntN(len(f.regions[0].etcds))]
 	return blow{what: p.name, end: how.to(p), delays: f.out(0)}
+}
+
+// memberCut leaves one of three members to its fellows alone.
+func (f *stormFleet) memberCut(random *rand.Rand) blow {
+	i := random.IntN(len(f.regions[0].etcds))
+	lines := []*line{f.regions[1].toPeer[i]}
+	for _, s := range f.regions[0].registrars {
+		lines = append(lines, s.toEtcd[i])
+	}
+	return blow{what: f.regions[0].etcds[i].name, end: cutAll(lines), delays: slices.Concat(f.out(0), f.in(0))}
 }
 
 // alone says what becomes of the mirror of a region when one of its registrars is

@@ -25,6 +25,9 @@ const (
 	// fault is dealt once. seedVariable chooses the order.
 	soakVariable = "AETHER_SOAK"
 	seedVariable = "AETHER_SEED"
+	// faultsVariable is a pattern for what the first fault of each pair is; without
+	// it they are all.
+	faultsVariable = "AETHER_FAULTS"
 	// A pause between two blows of a bout is up to maxPause.
 	minPause = 50 * time.Millisecond
 	maxPause = 700 * time.Millisecond
@@ -57,7 +60,7 @@ func TestStorm(t *testing.T) {
 
 	bouts := once(random)
 	if !until.IsZero() {
-		bouts = everyPair(random)
+		bouts = everyPair(random, regexp.MustCompile(os.Getenv(faultsVariable)))
 	}
 	for i, b := range bouts {
 		if !until.IsZero() && time.Now().After(until) {
@@ -113,10 +116,13 @@ func once(random *rand.Rand) []bout {
 	return bouts
 }
 
-// everyPair deals each fault after, and during, each fault.
-func everyPair(random *rand.Rand) []bout {
+// everyPair deals each fault after, and during, each fault that is asked for.
+func everyPair(random *rand.Rand, asked *regexp.Regexp) []bout {
 	var bouts []bout
 	for _, first := range faults() {
+		if !asked.MatchString(first.name) {
+			continue
+		}
 		for _, second := range faults() {
 			bouts = append(bouts, bout{first: first, second: second})
 		}
