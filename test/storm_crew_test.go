@@ -35,7 +35,7 @@ type crewClient struct {
 // apart keeps what two incarnations of a member change from being equal.
 const apart = 1000
 
-func newCrewClient(t *testing.T, c crew.Config) *crewClient {
+func newCrewClient(t *testing.T, c crew.Config) client {
 	t.Helper()
 	stderr, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
 	if err != nil {

@@ -32,8 +32,10 @@ const (
 // stormFleet is two regions of one cluster each: one over three etcds with two
 // registrars, one over one etcd with one.
 type stormFleet struct {
-	t       *testing.T
-	regions []*stormRegion
+	t *testing.T
+	// newClient makes a client, of whatever kind, that does not run yet.
+	newClient func(*testing.T, crew.Config) client
+	regions   []*stormRegion
 	// stable are the lines of what each client has and never changes.
 	stable map[*hand][]string
 	// losses that clients told of and that are not judged yet.
@@ -62,7 +64,7 @@ type station struct {
 	clients []*line
 }
 
-// Launch and the methods below make a registrar a process, in place of part's.
+// registrarProcess is a registrar as a process.
 type registrarProcess struct{ *registrar }
 
 func (p registrarProcess) Launch() { p.launch() }
@@ -95,9 +97,9 @@ type hand struct {
 }
 
 // newStormFleet starts the etcds and the registrars, and makes the clients.
-func newStormFleet(t *testing.T) *stormFleet {
+func newStormFleet(t *testing.T, newClient func(*testing.T, crew.Config) client) *stormFleet {
 	t.Helper()
-	f := &stormFleet{t: t, stable: map[*hand][]string{}}
+	f := &stormFleet{t: t, newClient: newClient, stable: map[*hand][]string{}}
 	for i, members := range []int{3, 1} {
 		f.regions = append(f.regions, f.newRegion(string(rune('a'+i)), members))
 	}
@@ -174,7 +176,7 @@ func (f *stormFleet) newHand(r *stormRegion, number int) *hand {
 		s := r.registrars[(number/groups+i)%len(r.registrars)]
 		c.Registrars = append(c.Registrars, s.clients[group].Address())
 	}
-	m := newCrewClient(f.t, c)
+	m := f.newClient(f.t, c)
 	return &hand{part: &part{process: m, name: "node " + r.name + "/" + c.Node()}, client: m, region: r.name, node: c.Node(), group: group}
 }
 

@@ -52,7 +52,7 @@ func TestStorm(t *testing.T) {
 	t.Logf("%s=%d", seedVariable, seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	noLeaks(t)
-	f := newStormFleet(t)
+	f := newStormFleet(t, newCrewClient)
 	f.awaitWell()
 	idle := f.goroutines()
 	f.launchCrew()
