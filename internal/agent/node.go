@@ -73,6 +73,7 @@ type Node struct {
 	started bool
 	// sources is what the sources have together, as the prober knows it.
 	sources   source.State
+	byKey     map[registry.Key]source.Declared
 	announced report.Announcement
 }
 
@@ -182,9 +183,9 @@ func (n *Node) gather() {
 	}
 	n.sources = now
 	checks := map[registry.Key]probe.Check{}
-	declared := make(map[registry.Key]bool, len(now.Declared))
+	n.byKey = make(map[registry.Key]source.Declared, len(now.Declared))
 	for _, d := range now.Declared {
-		declared[d.Endpoint.Key] = true
+		n.byKey[d.Endpoint.Key] = d
 		if d.Check != nil {
 			checks[d.Endpoint.Key] = *d.Check
 		}
@@ -193,7 +194,11 @@ func (n *Node) gather() {
 	if !now.Known {
 		return
 	}
-	if err := n.local.Retain(func(k registry.Key) bool { return declared[k] }); err != nil {
+	declared := func(k registry.Key) bool {
+		_, is := n.byKey[k]
+		return is
+	}
+	if err := n.local.Retain(declared); err != nil {
 		n.cfg.Log.Warn("the health that was given to endpoints is not remembered", "error", err)
 	}
 }

@@ -61,12 +61,8 @@ func (n *Node) mine(node string) error {
 func (n *Node) declared(key registry.Key) (source.Declared, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, d := range n.sources.Declared {
-		if d.Endpoint.Key == key {
-			return d, true
-		}
-	}
-	return source.Declared{}, false
+	d, is := n.byKey[key]
+	return d, is
 }
 
 // Unregister removes what programs registered and returns how many there were. What
