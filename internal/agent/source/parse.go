@@ -98,7 +98,8 @@ func decode(name string, text []byte) (document, *yaml.Node, []Problem) {
 
 var (
 	yamlLine  = regexp.MustCompile(`^(?:yaml: )?line (\d+): (.*)$`)
-	yamlType  = regexp.MustCompile(` (?:in|into) type source\.\w+| into time\.Duration`)
+	yamlType  = regexp.MustCompile(` in type source\.\w+$`)
+	yamlValue = regexp.MustCompile("^cannot unmarshal !!\\w+ (`.*`|\\S+) into (\\S+)$")
 	yamlField = regexp.MustCompile(`^field (\S+) not found$`)
 )
 
@@ -118,13 +119,32 @@ func yamlProblems(name string, err error) []Problem {
 		if m := yamlLine.FindStringSubmatch(t); m != nil {
 			where, t = name+":"+m[1], m[2]
 		}
-		if strings.HasSuffix(t, "into time.Duration") {
-			t += ": want a duration such as 5s"
-		}
-		t = yamlField.ReplaceAllString(yamlType.ReplaceAllString(t, ""), "field $1 is unknown")
-		out = append(out, Problem{Where: where, Text: t})
+		out = append(out, Problem{Where: where, Text: plainly(t)})
 	}
 	return out
+}
+
+// wanted are Go's types in the words of whoever writes the file.
+var wanted = map[string]string{
+	"time.Duration": "a duration such as 5s",
+	"uint16":        "a number from 0 to 65535",
+	"uint32":        "a number",
+	"int":           "a number",
+	"bool":          "true or false",
+	"string":        "a text",
+}
+
+func plainly(t string) string {
+	t = yamlField.ReplaceAllString(yamlType.ReplaceAllString(t, ""), "field $1 is unknown")
+	m := yamlValue.FindStringSubmatch(t)
+	if m == nil {
+		return t
+	}
+	want, ok := wanted[m[2]]
+	if !ok {
+		want = "a list or fields, as in the sample"
+	}
+	return m[1] + ": want " + want
 }
 
 // child is the value of a key in a mapping, nil if there is none.
