@@ -231,11 +231,13 @@ func (r *Reporter) send(ctx context.Context) (wait time.Duration, err error) {
 		err = registry.Errorf(registry.Unavailable, "no registrar took the report within %v: %w", callTimeout, err)
 	}
 	r.metrics.sent(start, answer, err)
+	if err == nil {
+		r.remember(next)
+	}
 	r.took(next, number, answer, err)
 	if err != nil {
 		return 0, err
 	}
-	r.remember(next)
 	if answer.Written+answer.Removed > 0 {
 		return confirmAfter, nil
 	}
