@@ -141,6 +141,11 @@ var rules = []rule{
 		tests:   true,
 		why:     "only commands join services",
 	},
+	{
+		imports: []string{module + "internal/serving"},
+		only:    []string{"internal/registrar", "internal/agent"},
+		why:     "what is served is the business of servers",
+	},
 }
 
 func (r rule) covers(imported string) bool {

@@ -1,4 +1,4 @@
-package registrar
+package serving
 
 import (
 	"bytes"
@@ -16,7 +16,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-type message = proto.Message
+// Message is what is answered.
+type Message = proto.Message
 
 var (
 	unmarshal = protojson.UnmarshalOptions{DiscardUnknown: false}
@@ -25,14 +26,14 @@ var (
 	full   = protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}
 )
 
-// statusError is an error with an HTTP status of its own.
-type statusError struct {
-	status int
-	err    error
+// StatusError is an error with an HTTP status of its own.
+type StatusError struct {
+	Status int
+	Err    error
 }
 
-func (e *statusError) Error() string { return e.err.Error() }
-func (e *statusError) Unwrap() error { return e.err }
+func (e *StatusError) Error() string { return e.Err.Error() }
+func (e *StatusError) Unwrap() error { return e.Err }
 
 var httpStatus = map[registry.Kind]int{
 	registry.Internal:    http.StatusInternalServerError,
@@ -45,38 +46,38 @@ var httpStatus = map[registry.Kind]int{
 	registry.Limited:     http.StatusTooManyRequests,
 }
 
-// statusOf returns the HTTP status that tells of err.
-func statusOf(err error) int {
-	if e, ok := errors.AsType[*statusError](err); ok {
-		return e.status
+// StatusOf returns the HTTP status that tells of err.
+func StatusOf(err error) int {
+	if e, ok := errors.AsType[*StatusError](err); ok {
+		return e.Status
 	}
 	return httpStatus[registry.KindOf(err)]
 }
 
-// answering makes a handler of a function that returns its answer, for requests
+// Answering makes a handler of a function that returns its answer, for requests
 // with no query parameters but those.
-func answering(f func(http.ResponseWriter, *http.Request) (message, error), parameters ...string) http.HandlerFunc {
+func Answering(f func(http.ResponseWriter, *http.Request) (Message, error), parameters ...string) http.HandlerFunc {
 	return func(out http.ResponseWriter, r *http.Request) {
-		if err := checkQuery(r, parameters...); err != nil {
-			writeFailure(out, statusOf(err), err)
+		if err := CheckQuery(r, parameters...); err != nil {
+			Fail(out, err)
 			return
 		}
 		m, err := f(out, r)
 		if err != nil {
-			writeFailure(out, statusOf(err), err)
+			Fail(out, err)
 			return
 		}
 		body, err := encode(m)
 		if err != nil {
-			writeFailure(out, http.StatusInternalServerError, err)
+			Fail(out, err)
 			return
 		}
 		writeJSON(out, http.StatusOK, body)
 	}
 }
 
-// checkQuery refuses a query that asks for more than it would get.
-func checkQuery(r *http.Request, parameters ...string) error {
+// CheckQuery refuses a query that asks for more than it would get.
+func CheckQuery(r *http.Request, parameters ...string) error {
 	given, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return registry.Invalidf("query", "cannot be read: %w", err)
@@ -93,9 +94,9 @@ func checkQuery(r *http.Request, parameters ...string) error {
 	return nil
 }
 
-// reply turns an answer of any type into a message; a nil pointer must not become
+// Reply turns an answer of any type into a Message; a nil pointer must not become
 // an interface.
-func reply[M message](m M, err error) (message, error) {
+func Reply[M Message](m M, err error) (Message, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +105,7 @@ func reply[M message](m M, err error) (message, error) {
 
 // encode returns m as JSON without insignificant space. Lists that are empty are
 // there; zero values of endpoints are not.
-func encode(m message) ([]byte, error) {
+func encode(m Message) ([]byte, error) {
 	options := full
 	switch m := m.(type) {
 	case *registryv1.ListResponse:
@@ -142,7 +143,9 @@ func failureOf(err error) failure {
 	return f
 }
 
-func writeFailure(out http.ResponseWriter, status int, err error) {
+// Fail answers with err, and the status that tells of it.
+func Fail(out http.ResponseWriter, err error) {
+	status := StatusOf(err)
 	body, marshalErr := json.Marshal(failureOf(err))
 	if marshalErr != nil {
 		http.Error(out, marshalErr.Error(), http.StatusInternalServerError)
@@ -161,7 +164,8 @@ func writeJSON(out http.ResponseWriter, status int, body []byte) {
 	out.Write(append(body, '\n'))
 }
 
-func plain(out http.ResponseWriter, status int, text string) {
+// Plain answers with text.
+func Plain(out http.ResponseWriter, status int, text string) {
 	out.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	out.WriteHeader(status)
 	out.Write([]byte(text))

@@ -1,4 +1,4 @@
-package registrar
+package view
 
 import (
 	"sync"
@@ -69,7 +69,7 @@ func encodeService(endpoints []*registry.Endpoint) (*encoding, error) {
 	for i, endpoint := range endpoints {
 		body, err := proto.Marshal(wire.ToProto(*endpoint))
 		if err != nil {
-			return nil, registry.Errorf(registry.Internal, "encode endpoint: %w", err)
+			return nil, registry.Errorf(registry.Internal, "encode Endpoint: %w", err)
 		}
 		e.all = appendEndpoint(e.all, body, nil)
 		e.bodies[i], ends[i] = body, len(e.all)
@@ -115,8 +115,12 @@ func (e *encoding) appendTo(out []byte, ages map[string][]byte) []byte {
 	return out
 }
 
-// list is listAnswer, encoded but for the revision: the endpoints are in it
-// as fields that are not decoded, which are sent as they are.
+// Encoded is s.List, encoded but for the revision: the endpoints are in it as
+// fields that are not decoded, which are sent as they are.
+func (v *View) Encoded(s Snapshot, ages map[string]time.Duration) (*registryv1.ListResponse, error) {
+	return v.encodings.list(s, ages)
+}
+
 func (c *encodings) list(s Snapshot, ages map[string]time.Duration) (*registryv1.ListResponse, error) {
 	fields, err := ageFields(ages)
 	if err != nil {

@@ -1,4 +1,4 @@
-package registrar
+package view
 
 import (
 	"maps"
@@ -15,13 +15,13 @@ import (
 // reader follows a view through whatever happens to its stream.
 type reader struct {
 	query registry.Query
-	sub   *subscription
+	sub   *Subscription
 	have  map[registry.Key]registry.Endpoint
 }
 
 // holds returns what r has, as a client tells it.
-func (r *reader) holds() *held {
-	h := &held{digests: map[string]uint64{}}
+func (r *reader) holds() *Held {
+	h := &Held{digests: map[string]uint64{}}
 	for k, e := range r.have {
 		if r.query.Wants(k.Service) {
 			h.digests[k.Service] += wire.Digest(e)
@@ -31,36 +31,36 @@ func (r *reader) holds() *held {
 }
 
 // step does one of the things that a reader does.
-func (r *reader) step(t *rapid.T, v *View) {
+func (r *reader) step(t *rapid.T, v *owner) {
 	switch rapid.IntRange(0, 3).Draw(t, "step") {
 	case 0:
 		follow(t, r.sub, r.have)
 	case 1: // a part of it
-		if d, ok := r.sub.take(); ok {
+		if d, ok := r.sub.Take(); ok {
 			d.applyTo(r.have)
 		}
 	case 2:
-		r.sub.close()
-		r.sub = v.subscribe(r.query, r.holds())
+		r.sub.Close()
+		r.sub = v.Subscribe(r.query, r.holds())
 	case 3:
 		r.query = registry.Query{Services: rapid.SliceOfN(rapid.SampledFrom([]string{"s0", "s1", "s2", "none"}), 0, 3).Draw(t, "services")}
-		r.sub.requery(r.query, rapid.Bool().Draw(t, "extend"))
+		r.sub.Requery(r.query, rapid.Bool().Draw(t, "extend"))
 		maps.DeleteFunc(r.have, func(k registry.Key, _ registry.Endpoint) bool { return !r.query.Wants(k.Service) })
 	}
 }
 
 // applyTo does what a client does with a delivery.
-func (d delivery) applyTo(have map[registry.Key]registry.Endpoint) {
+func (d Delivery) applyTo(have map[registry.Key]registry.Endpoint) {
 	if d.snapshot != nil {
 		maps.DeleteFunc(have, func(k registry.Key, _ registry.Endpoint) bool {
 			return !d.partial || slices.Contains(d.replaced, k.Service)
 		})
 	}
 	for c := range d.all() {
-		if c.kind == registry.Put {
-			have[c.endpoint.Key] = *c.endpoint
+		if c.Kind == registry.Put {
+			have[c.Endpoint.Key] = *c.Endpoint
 		} else {
-			delete(have, c.endpoint.Key)
+			delete(have, c.Endpoint.Key)
 		}
 	}
 }
@@ -70,17 +70,17 @@ func (d delivery) applyTo(have map[registry.Key]registry.Endpoint) {
 // ends with what the view shows.
 func TestReadersThatResumeEndWithTheView(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		v := newTestView(1<<20, puts("own", 0, 4))
+		v := newOwner(1<<20, puts("own", 0, 4))
 		r := &reader{have: map[registry.Key]registry.Endpoint{}}
-		r.sub = v.subscribe(r.query, nil)
+		r.sub = v.Subscribe(r.query, nil)
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			if rapid.Bool().Draw(t, "reads") {
 				r.step(t, v)
 			} else {
-				tellQuietly(v, Update{Endpoints: someChanges(t)})
+				v.tellQuietly(someChanges(t))
 			}
 		}
-		flush(v)
+		v.flushNow()
 		follow(t, r.sub, r.have)
 		maps.DeleteFunc(r.have, func(k registry.Key, _ registry.Endpoint) bool { return !r.query.Wants(k.Service) })
 		want := v.Snapshot(r.query)
@@ -98,16 +98,16 @@ func TestReadersThatResumeEndWithTheView(t *testing.T) {
 }
 
 func TestWhatDidNotChangeIsNotSentAgain(t *testing.T) {
-	one, two := newTestView(100, puts("own", 0, 9)), newTestView(100, puts("own", 0, 8))
+	one, two := newOwner(100, puts("own", 0, 9)), newOwner(100, puts("own", 0, 8))
 	r := &reader{have: map[registry.Key]registry.Endpoint{}}
-	first, _ := one.subscribe(r.query, nil).take()
+	first, _ := one.Subscribe(r.query, nil).Take()
 	first.applyTo(r.have)
-	d, ok := one.subscribe(r.query, r.holds()).take()
+	d, ok := one.Subscribe(r.query, r.holds()).Take()
 	if !ok || !d.partial || len(d.replaced) != 0 || d.snapshot.Len() != 0 {
 		t.Errorf("at the same registrar: %+v", d)
 	}
 	gone := endpoint("own", 8).Service
-	d, _ = two.subscribe(r.query, r.holds()).take()
+	d, _ = two.Subscribe(r.query, r.holds()).Take()
 	if !d.partial || !slices.Equal(d.replaced, []string{gone}) {
 		t.Errorf("at another registrar, without an endpoint of %s: %+v", gone, d.replaced)
 	}
@@ -120,7 +120,7 @@ func TestWhatDidNotChangeIsNotSentAgain(t *testing.T) {
 func TestHoldOff(t *testing.T) {
 	start := time.Now()
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
-	changes := []change{{kind: registry.Put, endpoint: &registry.Endpoint{}}}
+	changes := []Change{{Kind: registry.Put, Endpoint: &registry.Endpoint{}}}
 	tests := map[string]struct {
 		added []int
 		calm  bool
@@ -150,13 +150,13 @@ func TestHoldOff(t *testing.T) {
 
 func TestRevisionOfAReaderThatHasSeenMore(t *testing.T) {
 	for text, want := range map[string]int64{"ABCDEFGH-7-1234": 1234, "": 0, "ABC": 0, "-": 0, "12": 12} {
-		if got := seenAt(text); got != want {
-			t.Errorf("seenAt(%q) = %d, want %d", text, got, want)
+		if got := SeenAt(text); got != want {
+			t.Errorf("SeenAt(%q) = %d, want %d", text, got, want)
 		}
 	}
-	v := newTestView(100, nil)
-	go tellQuietly(v, Update{Revision: 7})
-	v.reach(t.Context(), 7)
+	v := newOwner(100, nil)
+	go v.Publish(v.ix, nil, 7)
+	v.Reach(t.Context(), &Held{seen: 7})
 	if !v.hasSeen(7) {
 		t.Error("the reader did not wait")
 	}

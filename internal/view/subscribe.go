@@ -1,4 +1,4 @@
-package registrar
+package view
 
 import (
 	"context"
@@ -9,10 +9,10 @@ import (
 	"github.com/aether-federation/aether/registry"
 )
 
-// subscription is one reader that follows a view. What waits for it is shared
+// Subscription is one reader that follows a view. What waits for it is shared
 // with all other readers and bounded by the view's buffer; a reader that is
 // behind by more is cut off.
-type subscription struct {
+type Subscription struct {
 	view *View
 	// cutoff is closed when the reader was cut off.
 	cutoff chan struct{}
@@ -26,26 +26,26 @@ type subscription struct {
 	snapshot *Snapshot
 	partial  bool
 	replaced []string
-	batches  [][]change
+	batches  [][]Change
 	waiting  int
 	revision registry.Revision
 }
 
-// delivery is what a subscription has to tell next: a snapshot, which voids what
+// Delivery is what a subscription has to tell next: a snapshot, which voids what
 // was told before, if it is partial of the replaced services alone, or changes.
-type delivery struct {
+type Delivery struct {
 	snapshot *Snapshot
 	partial  bool
 	replaced []string
-	changes  []change
+	changes  []Change
 	revision registry.Revision
 }
 
-// subscribe returns a subscription that begins with a snapshot of what q asks
+// Subscribe returns a subscription that begins with a snapshot of what q asks
 // for or, when the reader holds something, of what differs from it. The caller
 // closes it.
-func (v *View) subscribe(q registry.Query, h *held) *subscription {
-	s := &subscription{view: v, cutoff: make(chan struct{}), notify: make(chan struct{}, 1)}
+func (v *View) Subscribe(q registry.Query, h *Held) *Subscription {
+	s := &Subscription{view: v, cutoff: make(chan struct{}), notify: make(chan struct{}, 1)}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.flush(time.Now())
@@ -53,9 +53,9 @@ func (v *View) subscribe(q registry.Query, h *held) *subscription {
 	return s
 }
 
-// requery changes what s is about: a new snapshot follows or, if extend is set,
+// Requery changes what s is about: a new snapshot follows or, if extend is set,
 // one of the services that were added.
-func (s *subscription) requery(q registry.Query, extend bool) {
+func (s *Subscription) Requery(q registry.Query, extend bool) {
 	s.view.mu.Lock()
 	defer s.view.mu.Unlock()
 	s.view.flush(time.Now())
@@ -70,7 +70,7 @@ func (s *subscription) requery(q registry.Query, extend bool) {
 }
 
 // start enters s and gives it a snapshot; view.mu is held.
-func (s *subscription) start(q registry.Query, h *held) {
+func (s *Subscription) start(q registry.Query, h *Held) {
 	s.enter(q)
 	var replaced []string
 	var snapshot Snapshot
@@ -89,7 +89,7 @@ func (s *subscription) start(q registry.Query, h *held) {
 
 // enter makes s one of the view's subscribers, of what comes from now on. The
 // outbox is empty: what is in it is in a snapshot too.
-func (s *subscription) enter(q registry.Query) {
+func (s *Subscription) enter(q registry.Query) {
 	s.query = q
 	s.view.fan.add(s)
 }
@@ -97,7 +97,7 @@ func (s *subscription) enter(q registry.Query) {
 // extend keeps what s was told, and what waits for it, of services that q asks
 // for too, and adds a snapshot of the others. It reports whether it could: view.mu
 // is held.
-func (s *subscription) extend(q registry.Query) bool {
+func (s *Subscription) extend(q registry.Query) bool {
 	s.mu.Lock()
 	total := s.snapshot != nil && !s.partial
 	s.mu.Unlock()
@@ -128,22 +128,29 @@ func (s *subscription) extend(q registry.Query) bool {
 }
 
 // keep drops what waits of services that are not wanted; s.mu is held.
-func (s *subscription) keep(wanted func(service string) bool) {
-	s.batches = slices.DeleteFunc(s.batches, func(batch []change) bool { return !wanted(batch[0].endpoint.Service) })
+func (s *Subscription) keep(wanted func(service string) bool) {
+	s.batches = slices.DeleteFunc(s.batches, func(batch []Change) bool { return !wanted(batch[0].Endpoint.Service) })
 	s.waiting = 0
 	for _, batch := range s.batches {
 		s.waiting += len(batch)
 	}
 }
 
-func (s *subscription) close() {
+// Close ends s. It may be called once s was cut off.
+func (s *Subscription) Close() {
 	s.view.mu.Lock()
 	defer s.view.mu.Unlock()
 	s.closed = true
 	s.view.fan.remove(s)
 }
 
-func (s *subscription) signal() {
+// Waiting is signalled when Take may have something.
+func (s *Subscription) Waiting() <-chan struct{} { return s.notify }
+
+// CutOff is closed when s was cut off.
+func (s *Subscription) CutOff() <-chan struct{} { return s.cutoff }
+
+func (s *Subscription) signal() {
 	select {
 	case s.notify <- struct{}{}:
 	default:
@@ -152,7 +159,7 @@ func (s *subscription) signal() {
 
 // push hands the changes of one version to s and reports whether they fit. One
 // version always fits, however large: its changes are shared.
-func (s *subscription) push(batches [][]change, rev registry.Revision) bool {
+func (s *Subscription) push(batches [][]Change, rev registry.Revision) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
@@ -170,35 +177,36 @@ func (s *subscription) push(batches [][]change, rev registry.Revision) bool {
 	return true
 }
 
-// next waits until there is something to tell. It returns ctx's error when that
+// Next waits until there is something to tell. It returns ctx's error when that
 // ends and a SlowReader error when s was cut off.
-func (s *subscription) next(ctx context.Context) (delivery, error) {
+func (s *Subscription) Next(ctx context.Context) (Delivery, error) {
 	for {
 		select {
 		case <-s.cutoff:
-			return delivery{}, errCutOff
+			return Delivery{}, ErrCutOff
 		default:
 		}
 		select {
 		case <-ctx.Done():
-			return delivery{}, ctx.Err()
+			return Delivery{}, ctx.Err()
 		case <-s.cutoff:
-			return delivery{}, errCutOff
+			return Delivery{}, ErrCutOff
 		case <-s.notify:
 		}
-		if d, ok := s.take(); ok {
+		if d, ok := s.Take(); ok {
 			return d, nil
 		}
 	}
 }
 
-var errCutOff = registry.Errorf(registry.SlowReader, "this reader is too slow: more changes wait for it than are kept; watch again")
+// ErrCutOff tells a reader that it was cut off.
+var ErrCutOff = registry.Errorf(registry.SlowReader, "this reader is too slow: more changes wait for it than are kept; watch again")
 
-// take returns the snapshot if one waits, else the changes, if any do.
-func (s *subscription) take() (delivery, bool) {
+// Take returns the snapshot if one waits, else the changes, if any do.
+func (s *Subscription) Take() (Delivery, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d := delivery{snapshot: s.snapshot, partial: s.partial, replaced: s.replaced, revision: s.revision}
+	d := Delivery{snapshot: s.snapshot, partial: s.partial, replaced: s.replaced, revision: s.revision}
 	if s.snapshot != nil {
 		s.snapshot, s.replaced = nil, nil
 		d.revision = d.snapshot.Revision
@@ -207,52 +215,26 @@ func (s *subscription) take() (delivery, bool) {
 		}
 		return d, true
 	}
-	d.changes = latest(s.batches, s.waiting)
+	d.changes = Latest(s.batches, s.waiting)
 	s.batches, s.waiting = nil, 0
 	return d, len(d.changes) > 0
-}
-
-// latest joins batches and keeps the last change of each key, in the order in
-// which the last ones were made.
-func latest(batches [][]change, n int) []change {
-	if len(batches) == 1 {
-		return batches[0]
-	}
-	last := make(map[registry.Key]int, n)
-	all := make([]change, 0, n)
-	for _, batch := range batches {
-		for _, c := range batch {
-			last[c.endpoint.Key] = len(all)
-			all = append(all, c)
-		}
-	}
-	if len(last) == len(all) {
-		return all
-	}
-	kept := all[:0]
-	for i, c := range all {
-		if last[c.endpoint.Key] == i {
-			kept = append(kept, c)
-		}
-	}
-	return kept
 }
 
 // fan finds the subscriptions that a change concerns. It is guarded by the
 // view's lock.
 type fan struct {
-	all       map[*subscription]struct{}
-	byService map[string]map[*subscription]struct{}
+	all       map[*Subscription]struct{}
+	byService map[string]map[*Subscription]struct{}
 	scoped    int
 }
 
 func newFan() fan {
-	return fan{all: map[*subscription]struct{}{}, byService: map[string]map[*subscription]struct{}{}}
+	return fan{all: map[*Subscription]struct{}{}, byService: map[string]map[*Subscription]struct{}{}}
 }
 
 func (f *fan) len() int { return len(f.all) + f.scoped }
 
-func (f *fan) add(s *subscription) {
+func (f *fan) add(s *Subscription) {
 	if len(s.query.Services) == 0 {
 		f.all[s] = struct{}{}
 		return
@@ -260,14 +242,14 @@ func (f *fan) add(s *subscription) {
 	f.scoped++
 	for _, service := range s.query.Services {
 		if f.byService[service] == nil {
-			f.byService[service] = map[*subscription]struct{}{}
+			f.byService[service] = map[*Subscription]struct{}{}
 		}
 		f.byService[service][s] = struct{}{}
 	}
 }
 
 // remove forgets s; it may be gone already.
-func (f *fan) remove(s *subscription) {
+func (f *fan) remove(s *Subscription) {
 	if _, found := f.all[s]; found {
 		delete(f.all, s)
 		return
@@ -290,22 +272,22 @@ func (f *fan) remove(s *subscription) {
 
 // publish hands the changes of one version to those whom they concern, whole,
 // and cuts off who is too far behind.
-func (f *fan) publish(changes []change, rev registry.Revision) {
+func (f *fan) publish(changes []Change, rev registry.Revision) {
 	for s := range f.all {
-		f.push(s, [][]change{changes}, rev)
+		f.push(s, [][]Change{changes}, rev)
 	}
 	if f.scoped == 0 {
 		return
 	}
 	if len(changes) == 1 { // by far the most versions
-		for s := range f.byService[changes[0].endpoint.Service] {
-			f.push(s, [][]change{changes}, rev)
+		for s := range f.byService[changes[0].Endpoint.Service] {
+			f.push(s, [][]Change{changes}, rev)
 		}
 		return
 	}
-	concerned := map[*subscription][][]change{}
-	for batch := range byService(changes) {
-		for s := range f.byService[batch[0].endpoint.Service] {
+	concerned := map[*Subscription][][]Change{}
+	for batch := range ByService(changes) {
+		for s := range f.byService[batch[0].Endpoint.Service] {
 			concerned[s] = append(concerned[s], batch)
 		}
 	}
@@ -314,11 +296,11 @@ func (f *fan) publish(changes []change, rev registry.Revision) {
 	}
 }
 
-func (f *fan) push(s *subscription, batches [][]change, rev registry.Revision) {
+func (f *fan) push(s *Subscription, batches [][]Change, rev registry.Revision) {
 	if !s.push(batches, rev) {
 		s.closed = true
 		f.remove(s)
 		close(s.cutoff)
-		s.view.metrics.cutOff.Inc()
+		s.view.cutOff()
 	}
 }

@@ -1,4 +1,4 @@
-package registrar
+package view
 
 import (
 	"context"
@@ -18,29 +18,31 @@ const (
 	// for it; catchUpBeat is how often that is looked at.
 	catchUp     = time.Second
 	catchUpBeat = 20 * time.Millisecond
+	// MaxHeld is how many services a reader may hold when it resumes.
+	MaxHeld = 10000
 )
 
-// held is what a reader holds from before: what differs from it is all that it
+// Held is what a reader holds from before: what differs from it is all that it
 // needs to be told. Its digests tell that of any registrar, whatever that has
 // seen itself: deletions that nobody remembers show in them too.
-type held struct {
+type Held struct {
 	seen    int64
 	digests map[string]uint64
 }
 
-// heldOf returns nil for a reader that holds nothing.
-func heldOf(m *registryv1.Held) (*held, error) {
+// HeldOf returns nil for a reader that holds nothing.
+func HeldOf(m *registryv1.Held) (*Held, error) {
 	if m == nil {
 		return nil, nil
 	}
-	if len(m.GetDigests()) > maxServices {
-		return nil, registry.Invalidf("held.digests", "there are %d: name at most %d, or hold nothing", len(m.GetDigests()), maxServices)
+	if len(m.GetDigests()) > MaxHeld {
+		return nil, registry.Invalidf("held.digests", "there are %d: name at most %d, or hold nothing", len(m.GetDigests()), MaxHeld)
 	}
-	return &held{seen: seenAt(m.GetRevision()), digests: m.GetDigests()}, nil
+	return &Held{seen: SeenAt(m.GetRevision()), digests: m.GetDigests()}, nil
 }
 
-// seenAt returns the local etcd's revision of a view's, 0 if it says none.
-func seenAt(revision string) int64 {
+// SeenAt returns the local etcd's revision of a view's, 0 if it says none.
+func SeenAt(revision string) int64 {
 	seen, err := strconv.ParseInt(revision[strings.LastIndexByte(revision, '-')+1:], 10, 64)
 	if err != nil {
 		return 0
@@ -48,15 +50,18 @@ func seenAt(revision string) int64 {
 	return seen
 }
 
-// reach waits until v has been told of the local etcd's revision, for catchUp at
+// Reach waits until v has been told of the local etcd's revision, for catchUp at
 // most: a reader that comes from another registrar must not be set back by one
 // that lags a little, nor kept waiting by one whose etcd was restored.
-func (v *View) reach(ctx context.Context, seen int64) {
+func (v *View) Reach(ctx context.Context, h *Held) {
+	if h == nil {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, catchUp)
 	defer cancel()
 	tick := time.NewTicker(catchUpBeat)
 	defer tick.Stop()
-	for !v.hasSeen(seen) {
+	for !v.hasSeen(h.seen) {
 		select {
 		case <-ctx.Done():
 			return
@@ -73,14 +78,14 @@ func (v *View) hasSeen(seen int64) bool {
 
 // differing returns the services of q that are not what h says; v.mu is held for
 // writing.
-func (v *View) differing(q registry.Query, h *held) []string {
+func (v *View) differing(q registry.Query, h *Held) []string {
 	names := q.Services
 	if len(names) == 0 {
-		names = slices.AppendSeq(slices.Collect(maps.Keys(v.core.index)), maps.Keys(h.digests))
+		names = slices.AppendSeq(slices.Collect(maps.Keys(v.index)), maps.Keys(h.digests))
 	}
 	var out []string
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
-		if v.digests.of(v.core.index, name) != h.digests[name] {
+		if v.digests.of(v.index, name) != h.digests[name] {
 			out = append(out, name)
 		}
 	}
@@ -96,7 +101,7 @@ type digest struct {
 	sum uint64
 }
 
-func (d digests) of(ix index, service string) uint64 {
+func (d digests) of(ix Index, service string) uint64 {
 	endpoints := ix[service]
 	if len(endpoints) == 0 {
 		delete(d, service)

@@ -1,4 +1,4 @@
-package registrar
+package view
 
 import (
 	"context"
@@ -15,7 +15,7 @@ const (
 
 // outbox holds versions that subscribers have not been told yet.
 type outbox struct {
-	batches [][]change
+	batches [][]Change
 	waiting int
 	// first and last are when the first and the last of batches were added.
 	first, last time.Time
@@ -30,7 +30,7 @@ type outbox struct {
 func newOutbox() outbox { return outbox{filled: make(chan struct{}, 1)} }
 
 // add puts the changes of one version in.
-func (o *outbox) add(changes []change, now time.Time) {
+func (o *outbox) add(changes []Change, now time.Time) {
 	if len(o.batches) == 0 {
 		o.first = now
 		o.calm = now.Sub(o.flushed) >= holdOff
@@ -45,7 +45,13 @@ func (o *outbox) add(changes []change, now time.Time) {
 }
 
 // due is when what waits has to be told.
-func (o *outbox) due() time.Time { return earlier(o.last.Add(holdOff), o.first.Add(maxHoldOff)) }
+func (o *outbox) due() time.Time {
+	calm, latest := o.last.Add(holdOff), o.first.Add(maxHoldOff)
+	if calm.Before(latest) {
+		return calm
+	}
+	return latest
+}
 
 // flush tells the subscribers what waits; v.mu is held.
 func (v *View) flush(now time.Time) {
@@ -53,28 +59,28 @@ func (v *View) flush(now time.Time) {
 	if len(o.batches) == 0 {
 		return
 	}
-	changes := latest(o.batches, o.waiting)
+	changes := Latest(o.batches, o.waiting)
 	if len(o.batches) > 1 {
-		sortByService(changes)
+		SortByService(changes)
 	}
 	o.batches, o.waiting, o.calm, o.flushed = nil, 0, false, now
-	v.encodings.drop(gone(changes, v.core.index))
+	v.encodings.drop(gone(changes, v.index))
 	v.fan.publish(changes, v.revision())
 }
 
 // gone returns the services among changes that have no endpoint left.
-func gone(changes []change, ix index) []string {
+func gone(changes []Change, ix Index) []string {
 	var services []string
-	for batch := range byService(changes) {
-		if service := batch[0].endpoint.Service; len(ix[service]) == 0 {
+	for batch := range ByService(changes) {
+		if service := batch[0].Endpoint.Service; len(ix[service]) == 0 {
 			services = append(services, service)
 		}
 	}
 	return services
 }
 
-// publish flushes the outbox when it is due, until ctx ends.
-func (v *View) publish(ctx context.Context) error {
+// Run tells subscribers what is published, until ctx ends; it returns ctx's error.
+func (v *View) Run(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {

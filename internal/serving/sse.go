@@ -1,4 +1,4 @@
-package registrar
+package serving
 
 import (
 	"bytes"
@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/aether-federation/aether/internal/view"
 )
 
 const (
@@ -16,34 +18,35 @@ const (
 	sseTimeout = 10 * time.Second
 )
 
-// watch serves changes as server-sent events. Each event's data is one
+// webWatch serves changes as server-sent events. Each event's data is one
 // WatchResponse; an event of type "error" is the last.
-func (w web) watch(out http.ResponseWriter, r *http.Request) {
-	if err := checkQuery(r, "service"); err != nil {
-		writeFailure(out, statusOf(err), err)
+func (r *Reads) webWatch(out http.ResponseWriter, req *http.Request) {
+	if err := CheckQuery(req, "service"); err != nil {
+		Fail(out, err)
 		return
 	}
-	q, err := w.query(r.URL.Query()["service"])
+	q, err := r.query(req.URL.Query()["service"])
 	if err != nil {
-		writeFailure(out, statusOf(err), renamed(err, "service"))
+		Fail(out, Renamed(err, "service"))
 		return
 	}
-	done, err := w.guard.open(r.Context())
+	done, err := r.Open(req.Context())
 	if err != nil {
-		writeFailure(out, statusOf(err), err)
+		Fail(out, err)
 		return
 	}
 	defer done()
-	sub := w.view.subscribe(q, nil)
-	defer sub.close()
+	sub := r.View.Subscribe(q, nil)
+	defer sub.Close()
+	r.Mark(out.Header())
 	out.Header().Set("Content-Type", "text/event-stream")
 	out.Header().Set("Cache-Control", "no-store")
 	events := &eventWriter{out: out, control: http.NewResponseController(out)}
-	ctx, cancel := context.WithCancelCause(r.Context())
+	ctx, cancel := context.WithCancelCause(req.Context())
 	defer cancel(nil)
-	stop := context.AfterFunc(w.stopContext, func() { cancel(errStopping) })
+	stop := context.AfterFunc(r.stopped, func() { cancel(r.Stopping) })
 	defer stop()
-	if err := events.follow(ctx, sub); err != nil && r.Context().Err() == nil {
+	if err := events.follow(ctx, sub); err != nil && req.Context().Err() == nil {
 		if context.Cause(ctx) != nil {
 			err = context.Cause(ctx)
 		}
@@ -59,13 +62,13 @@ type eventWriter struct {
 
 // follow writes what sub tells until ctx ends, sub is cut off or the client does
 // not take it.
-func (w *eventWriter) follow(ctx context.Context, sub *subscription) error {
+func (w *eventWriter) follow(ctx context.Context, sub *view.Subscription) error {
 	for {
 		d, err := w.next(ctx, sub)
 		if err != nil {
 			return err
 		}
-		for m := range d.messages() {
+		for m := range d.Messages() {
 			body, err := encode(m)
 			if err != nil {
 				return err
@@ -78,17 +81,17 @@ func (w *eventWriter) follow(ctx context.Context, sub *subscription) error {
 }
 
 // next waits for the next delivery and shows a sign of life meanwhile.
-func (w *eventWriter) next(ctx context.Context, sub *subscription) (delivery, error) {
+func (w *eventWriter) next(ctx context.Context, sub *view.Subscription) (view.Delivery, error) {
 	for {
 		beat, cancel := context.WithTimeout(ctx, sseBeat)
-		d, err := sub.next(beat)
+		d, err := sub.Next(beat)
 		idle := err != nil && beat.Err() != nil && ctx.Err() == nil
 		cancel()
 		if !idle {
 			return d, err
 		}
 		if err := w.write([]byte(": idle\n\n")); err != nil {
-			return delivery{}, err
+			return view.Delivery{}, err
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package registrar
+package view
 
 import (
 	"testing"
@@ -13,14 +13,13 @@ import (
 // TestEncodedListIsTheList: what is sent as it was encoded before is what would be
 // encoded now.
 func TestEncodedListIsTheList(t *testing.T) {
-	v := newTestView(100, append(puts("own", 0, 20), puts("b", 0, 20)...))
-	v.core.region("b").facts.shown = true
-	for step, change := range []Update{{}, {Endpoints: puts("own", 20, 30)}, {Endpoints: deletes("own", 0, 5)}, {Endpoints: deletes("own", 0, 30)}} {
-		tellView(v, change)
+	v := newOwner(100, append(puts("own", 0, 20), puts("b", 0, 20)...))
+	for step, change := range [][]Change{nil, puts("own", 20, 30), deletes("own", 0, 5), append(deletes("own", 0, 30), deletes("b", 0, 20)...)} {
+		v.tell(change)
 		for _, ages := range []map[string]time.Duration{nil, {"own": 0, "b": 1500 * time.Millisecond}, {"own": time.Second, "b": -1}} {
 			s := v.Snapshot(registry.Query{Services: []string{"s0", "s1", "none"}})
 			for range 2 { // the second is from memory
-				answer, err := v.encodings.list(s, ages)
+				answer, err := v.Encoded(s, ages)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -32,8 +31,8 @@ func TestEncodedListIsTheList(t *testing.T) {
 				if err := proto.Unmarshal(b, got); err != nil {
 					t.Fatal(err)
 				}
-				if !proto.Equal(got, listAnswer(s, ages)) {
-					t.Errorf("step %d, ages %v: got %v, want %v", step, ages, got, listAnswer(s, ages))
+				if !proto.Equal(got, s.List(ages)) {
+					t.Errorf("step %d, ages %v: got %v, want %v", step, ages, got, s.List(ages))
 				}
 			}
 		}

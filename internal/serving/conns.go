@@ -1,4 +1,4 @@
-package registrar
+package serving
 
 import (
 	"log/slog"
@@ -20,9 +20,9 @@ type crowd struct {
 	hosts map[string]int
 }
 
-// crowded returns l with at most most connections from each address, l itself if
+// Crowded returns l with at most most connections from each address, l itself if
 // most is 0.
-func crowded(l net.Listener, most int, log *slog.Logger, refused prometheus.Counter) net.Listener {
+func Crowded(l net.Listener, most int, log *slog.Logger, refused prometheus.Counter) net.Listener {
 	if most == 0 {
 		return l
 	}
