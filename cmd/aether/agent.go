@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"sync/atomic"
 	"syscall"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -48,7 +51,7 @@ everything registered, for one that is started again at once.`,
 	}
 	agentFlags(cmd.Flags(), &c)
 	cmd.Flags().StringVar(&file, "config", "", "YAML file with the same keys; flags win")
-	cmd.AddCommand(a.agentCheckCommand())
+	cmd.AddCommand(a.agentCheckCommand(), a.agentStatusCommand())
 	return cmd
 }
 
@@ -85,6 +88,13 @@ func (a *app) runAgent(ctx context.Context, c config.Agent) (err error) {
 	}
 	ctx, signals := takeSignals(ctx, c.KeepOnExit)
 	defer signals.stop()
+	listeners, err := agentListeners(c)
+	if err != nil {
+		return err
+	}
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewBuildInfoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	defaults, err := agentDefaults(c)
 	if err != nil {
 		return usage(err)
@@ -94,13 +104,66 @@ func (a *app) runAgent(ctx context.Context, c config.Agent) (err error) {
 		Leave: agent.Leave{
 			Grace: c.DrainGrace, Hook: c.StopHook, Output: a.err, Keep: signals.keep.Load, Hurry: signals.hurry,
 		},
-		Log: log,
+		Log: log, Metrics: reg,
 	})
 	if err != nil {
 		return err
 	}
-	log.Info("running", "version", versionText(), "node", c.Node)
-	return node.Run(ctx)
+	all, err := agent.New(agent.Config{Node: node, HTTP: listeners, Gatherer: reg, Log: log})
+	if err != nil {
+		return err
+	}
+	log.Info("running", "version", versionText(), "node", c.Node, "registrar", c.Registrar)
+	return all.Run(ctx)
+}
+
+// agentListeners opens what the agent is reached at.
+func agentListeners(c config.Agent) (out []net.Listener, err error) {
+	defer func() {
+		if err != nil {
+			for _, l := range out {
+				_ = l.Close() // nothing was served
+			}
+		}
+	}()
+	if c.HTTPAddress != "" {
+		l, err := net.Listen("tcp", c.HTTPAddress)
+		if err != nil {
+			return out, fmt.Errorf("listen at --http-address: %w", err)
+		}
+		out = append(out, l)
+	}
+	if c.Socket != "" {
+		l, err := listenSocket(c.Socket)
+		if err != nil {
+			return out, fmt.Errorf("listen at --socket: %w", err)
+		}
+		out = append(out, l)
+	}
+	return out, nil
+}
+
+// socketMode lets the agent's user and group reach its socket.
+const socketMode = 0o660
+
+// listenSocket listens at a path, in place of a socket that nobody serves any more.
+func listenSocket(path string) (net.Listener, error) {
+	if c, err := net.Dial("unix", path); err == nil {
+		return nil, errors.Join(fmt.Errorf("another process serves %s", path), c.Close())
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, socketMode); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
 }
 
 func agentDefaults(c config.Agent) (sources.Defaults, error) {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -9,8 +10,8 @@ import (
 )
 
 const (
-	// flushFor bounds the wait for a report on the way out.
-	flushFor = 10 * time.Second
+	// DefaultPatience with registrars on the way out.
+	DefaultPatience = 10 * time.Second
 	// hookKillDelay is how long a hook that was killed may hold its output open.
 	hookKillDelay = time.Second
 )
@@ -26,6 +27,9 @@ type Leave struct {
 	// Keep, unless nil, is asked once: true leaves everything as it is registered,
 	// for an agent that comes back soon.
 	Keep func() bool
+	// Patience bounds the wait for a registrar that takes a report on the way out;
+	// 0: DefaultPatience.
+	Patience time.Duration
 	// Hurry ends the draining at once when it is closed.
 	Hurry <-chan struct{}
 }
@@ -63,7 +67,7 @@ func (n *Node) enter(p phase) int {
 }
 
 func (n *Node) flush(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, flushFor)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(n.cfg.Leave.Patience, DefaultPatience))
 	defer cancel()
 	return n.reporter.Flush(ctx)
 }

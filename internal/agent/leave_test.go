@@ -74,6 +74,7 @@ func TestLeavingWithoutARegistrar(t *testing.T) {
 	t.Parallel()
 	r := startRegistrar(t, etcdtest.Start(t))
 	n := newNode(t, r)
+	n.leave.Patience = time.Millisecond
 	n.services(oneService)
 	n.start()
 	eventually(t, "it reports", func() bool { return n.node.Status().Reports.Connected && n.node.Status().Announcing })

@@ -112,7 +112,13 @@ func (n *Node) stir() {
 // Run works until ctx ends, leaves as the configuration says, and returns once that
 // is done. The error is of leaving, or nil.
 func (n *Node) Run(ctx context.Context) error {
-	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
+	return n.run(ctx, context.WithoutCancel(ctx))
+}
+
+// run is Run, but ends at once when whole does: then the process is broken, and the
+// one that follows will find everything registered.
+func (n *Node) run(ctx, whole context.Context) error {
+	inner, stop := context.WithCancel(whole)
 	defer stop()
 	g, inner := errgroup.WithContext(inner)
 	g.Go(func() error { return n.files.Run(inner, n.told) })

@@ -3,6 +3,8 @@ package agent
 import (
 	"time"
 
+	"github.com/aether-federation/aether/internal/agent/probe"
+	"github.com/aether-federation/aether/internal/agent/report"
 	"github.com/aether-federation/aether/internal/agent/source"
 	"github.com/aether-federation/aether/registry"
 )
@@ -28,7 +30,9 @@ type Status struct {
 type ReportStatus struct {
 	// Connected: the latest report came through, and has since Since; otherwise none
 	// has since then.
-	Connected bool      `json:"connected"`
+	Connected bool `json:"connected"`
+	// Registrar is who took the latest report.
+	Registrar string    `json:"registrar,omitempty"`
 	Since     time.Time `json:"since"`
 	// Last is when a report came through.
 	Last  *time.Time `json:"last,omitempty"`
@@ -78,14 +82,7 @@ func (n *Node) Status() Status {
 	defer n.mu.Unlock()
 	s := Status{
 		Node: n.cfg.Name, Phase: n.phase.String(), Announcing: n.announced.Known, Suspect: timeOf(suspect),
-		Reports: ReportStatus{
-			Connected: reports.Err == nil && !reports.Last.IsZero(), Since: reports.Since, Last: timeOf(reports.Last),
-			PresenceTTL: reports.PresenceTTL.String(),
-		},
-		Endpoints: []EndpointStatus{}, Problems: []ProblemStatus{},
-	}
-	if reports.Err != nil {
-		s.Reports.Error = reports.Err.Error()
+		Reports: reportStatus(reports), Endpoints: []EndpointStatus{}, Problems: []ProblemStatus{},
 	}
 	if !s.Announcing {
 		s.Why = why(n.sources, suspect)
@@ -95,23 +92,28 @@ func (n *Node) Status() Status {
 		healths[e.Key] = e.Health
 	}
 	for _, d := range n.sources.Declared {
-		e := endpointStatus(d)
-		if h, announced := healths[d.Endpoint.Key]; announced {
+		key := d.Endpoint.Key
+		e := endpointStatus(d, verdicts[key])
+		if h, announced := healths[key]; announced {
 			e.Health = h.String()
 		}
-		if v := verdicts[d.Endpoint.Key]; e.Probe != nil && !v.Last.At.IsZero() {
-			e.Probe.At, e.Probe.OK, e.Probe.Streak = timeOf(v.Last.At), v.Last.Err == nil, v.Streak
-			if v.Last.Err != nil {
-				e.Probe.Error = v.Last.Err.Error()
-			}
-		}
-		if err := reports.Conflicts[d.Endpoint.Key]; err != nil {
+		if err := reports.Conflicts[key]; err != nil {
 			e.Conflict = err.Error()
 		}
 		s.Endpoints = append(s.Endpoints, e)
 	}
 	for _, p := range n.sources.Problems {
 		s.Problems = append(s.Problems, ProblemStatus(p))
+	}
+	return s
+}
+
+func reportStatus(r report.Status) ReportStatus {
+	s := ReportStatus{
+		Connected: r.Err == nil && !r.Last.IsZero(), Registrar: r.Registrar, Since: r.Since, Last: timeOf(r.Last), PresenceTTL: r.PresenceTTL.String(),
+	}
+	if r.Err != nil {
+		s.Error = r.Err.Error()
 	}
 	return s
 }
@@ -128,12 +130,17 @@ func why(s source.State, suspect time.Time) string {
 	}
 }
 
-func endpointStatus(d source.Declared) EndpointStatus {
+func endpointStatus(d source.Declared, v probe.Verdict) EndpointStatus {
 	k := d.Endpoint.Key
 	e := EndpointStatus{Service: k.Service, Protocol: string(k.Protocol), IP: k.IP.String(), Instance: k.Instance, From: d.From}
-	if d.Check != nil {
-		e.Probe = &ProbeStatus{Type: string(d.Check.Kind), Target: d.Check.Target.String()}
+	if d.Check == nil {
+		return e
 	}
+	e.Probe = &ProbeStatus{Type: string(d.Check.Kind), Target: d.Check.Target.String(), At: timeOf(v.Last.At), Streak: v.Streak}
+	if v.Last.Err != nil {
+		e.Probe.Error = v.Last.Err.Error()
+	}
+	e.Probe.OK = e.Probe.At != nil && v.Last.Err == nil
 	return e
 }
 

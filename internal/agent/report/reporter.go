@@ -79,6 +79,9 @@ type Config struct {
 type Status struct {
 	// Last is when a report came through; zero: none has.
 	Last time.Time
+	// Registrar is the address of the one that took the latest report, where its
+	// Reported says so.
+	Registrar string
 	// Since is since when reports come through or, while Err is set, do not.
 	Since time.Time
 	// Err is why the latest report did not come through.
@@ -277,7 +280,7 @@ func (r *Reporter) took(a Announcement, number uint64, answer remote.Reported, e
 	if was.Err != nil || was.Last.IsZero() {
 		r.cfg.Log.Info("reports come through", "endpoints", len(a.Endpoints), "known", a.Known)
 	}
-	r.status.Last, r.status.PresenceOnly = now, !a.Known
+	r.status.Last, r.status.PresenceOnly, r.status.Registrar = now, !a.Known, answer.Registrar
 	if answer.PresenceTTL > 0 {
 		r.status.PresenceTTL = answer.PresenceTTL
 	}

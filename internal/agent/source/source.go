@@ -8,10 +8,8 @@ package source
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 
 	"github.com/aether-federation/aether/internal/agent/probe"
 	"github.com/aether-federation/aether/registry"
@@ -105,20 +103,7 @@ func Check(e registry.Endpoint) (registry.Endpoint, error) {
 	if e.Origin != (registry.Origin{}) {
 		return e, registry.Invalidf("region", "region and cluster are those of the registrar that the agent reports to: leave them out")
 	}
-	prepared, err := registry.Prepare(anywhere, []registry.Endpoint{e})
-	if err != nil {
-		return e, bare(err)
-	}
-	prepared[0].Origin = registry.Origin{}
-	return prepared[0], nil
-}
-
-// bare names a field as the endpoint's own, not as one of several endpoints'.
-func bare(err error) error {
-	e, ok := errors.AsType[*registry.Error](err)
-	if !ok {
-		return err
-	}
-	field := strings.TrimPrefix(strings.TrimPrefix(e.Field, "endpoints[0]"), ".")
-	return &registry.Error{Kind: e.Kind, Field: field, Err: e.Err}
+	prepared, err := e.Prepare(anywhere)
+	prepared.Origin = registry.Origin{}
+	return prepared, err
 }
