@@ -86,6 +86,7 @@ func (a *app) runAgent(ctx context.Context, c config.Agent) (err error) {
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
 	ctx, signals := takeSignals(ctx, c.KeepOnExit)
 	defer signals.stop()
 	listeners, err := agentListeners(c)

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -227,7 +228,7 @@ func (n *testNode) start() *testNode {
 	n.end = sync.OnceValue(func() error {
 		cancel()
 		err := <-ended
-		fatal(n.t, client.Close())
+		fatal(n.t, errors.Join(client.Close(), dir.Close()))
 		return err
 	})
 	n.t.Cleanup(func() { _ = n.end() }) // the registrar may be gone by now

@@ -12,16 +12,21 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/aether-federation/aether/internal/filelock"
 )
 
 // version of the files' form.
 const version = 1
 
 // Dir is a directory of state. The zero Dir remembers nothing.
-type Dir struct{ path string }
+type Dir struct {
+	path   string
+	unlock func() error
+}
 
 // Open returns the directory at path, which is made if it is not there; path empty:
-// the zero Dir.
+// the zero Dir. No other process can open it until Close, or this one's end.
 func Open(path string) (Dir, error) {
 	if path == "" {
 		return Dir{}, nil
@@ -29,7 +34,19 @@ func Open(path string) (Dir, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return Dir{}, fmt.Errorf("open state directory: %w", err)
 	}
-	return Dir{path: path}, nil
+	unlock, err := filelock.Take(filepath.Join(path, "lock"))
+	if err != nil {
+		return Dir{}, fmt.Errorf("lock state directory %s: another agent may be using it: %w", path, err)
+	}
+	return Dir{path: path, unlock: unlock}, nil
+}
+
+// Close lets others open the directory.
+func (d Dir) Close() error {
+	if d.unlock == nil {
+		return nil
+	}
+	return d.unlock()
 }
 
 // envelope is what a file holds.

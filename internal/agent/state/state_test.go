@@ -37,9 +37,22 @@ func TestSaveAndLoad(t *testing.T) {
 	}
 	files, err := os.ReadDir(path)
 	fatal(t, err)
-	if len(files) != 1 {
+	if len(files) != 2 { // with the lock
 		t.Errorf("left over: %v", files)
 	}
+}
+
+func TestOneAgentAtATime(t *testing.T) {
+	path := t.TempDir()
+	d, err := Open(path)
+	fatal(t, err)
+	if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "another agent") {
+		t.Errorf("a second one: %v", err)
+	}
+	fatal(t, d.Close())
+	again, err := Open(path)
+	fatal(t, err)
+	fatal(t, again.Close())
 }
 
 func TestDamage(t *testing.T) {
