@@ -240,12 +240,20 @@ type backend struct {
 	t       *testing.T
 	address string
 	ill     atomic.Bool
-	stop    func()
+	// cut, if it is not nil, makes all that share it ill, but for those that are back.
+	cut  *atomic.Bool
+	back atomic.Bool
+	stop func()
 }
 
 func newBackend(t *testing.T) *backend {
 	t.Helper()
-	b := &backend{t: t, address: etcdtest.FreeAddress(t)}
+	return newBackendCutBy(t, nil)
+}
+
+func newBackendCutBy(t *testing.T, cut *atomic.Bool) *backend {
+	t.Helper()
+	b := &backend{t: t, address: etcdtest.FreeAddress(t), cut: cut}
 	b.start()
 	t.Cleanup(func() { b.stop() })
 	return b
@@ -256,7 +264,7 @@ func (b *backend) start() {
 	l, err := net.Listen("tcp", b.address)
 	fatal(b.t, err)
 	s := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if b.ill.Load() {
+		if b.ill.Load() || b.cut != nil && b.cut.Load() && !b.back.Load() {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	})}

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -160,7 +161,8 @@ func TestAllProbesFailAtOnce(t *testing.T) {
 	r := startRegistrar(t, etcdtest.Start(t))
 	o := observe(t, r)
 	n := newNode(t, r)
-	backends := []*backend{newBackend(t), newBackend(t), newBackend(t)}
+	var cut atomic.Bool
+	backends := []*backend{newBackendCutBy(t, &cut), newBackendCutBy(t, &cut), newBackendCutBy(t, &cut)}
 	text := "services:\n"
 	for i, b := range backends {
 		text += b.probed(string(rune('a' + i)))
@@ -169,18 +171,15 @@ func TestAllProbesFailAtOnce(t *testing.T) {
 	n.start()
 	o.await(t, "a healthy, b healthy, c healthy")
 	o.history()
-	for _, b := range backends {
-		b.ill.Store(true)
-	}
+	cut.Store(true)
 	eventually(t, "it suspects itself", func() bool {
 		s := n.node.Status()
 		return s.Suspect != nil && !s.Announcing && strings.Contains(s.Why, "suspects itself")
 	})
-	backends[1].ill.Store(false)
+	backends[1].back.Store(true)
 	eventually(t, "it does not any more", func() bool { return n.node.Status().Suspect == nil })
 	o.await(t, "a unhealthy, b healthy, c unhealthy")
-	backends[0].ill.Store(false)
-	backends[2].ill.Store(false)
+	cut.Store(false)
 	o.await(t, "a healthy, b healthy, c healthy")
 	for _, h := range o.history() {
 		if strings.HasPrefix(h, "b ") || strings.HasSuffix(h, "is gone") {

@@ -20,6 +20,7 @@ const (
 
 // Result is what one question brought.
 type Result struct {
+	// At is when it was there.
 	At   time.Time
 	Took time.Duration
 	// Err is why the endpoint is not well; nil: it is.
@@ -41,6 +42,8 @@ type panel struct {
 	cases map[registry.Key]*trial
 	// suspect is since when all probes fail at once, zero while they do not.
 	suspect time.Time
+	// succeeded is when the last probe began that did.
+	succeeded time.Time
 }
 
 // trial is what the panel remembers of one endpoint.
@@ -88,6 +91,7 @@ func (p *panel) take(key registry.Key, r Result) (changed bool, ask []registry.K
 	first := t.Last.At.IsZero()
 	t.Last = r
 	if r.Err == nil {
+		p.succeeded = r.At.Add(-r.Took)
 		changed = p.succeed(t)
 	} else {
 		changed = p.fail(t, r.At)
@@ -162,12 +166,12 @@ func (p *panel) settle(now time.Time) (changed bool) {
 	return true
 }
 
-// allFail reports whether everything that is not known to be ill fails, at enough
-// addresses, and began to within one round of probes.
+// allFail reports whether everything that is not known to be ill fails, and enough
+// addresses began to after anything succeeded last. One that had failed when another
+// was asked, and well, is ill by itself. No clock decides, so that a machine that is starved and
+// slow to probe is not mistaken for services that die one after another.
 func (p *panel) allFail() bool {
-	var begin, end time.Time
-	var window time.Duration
-	addresses := map[netip.AddrPort]bool{}
+	together := map[netip.AddrPort]bool{}
 	for _, t := range p.cases {
 		if !t.candidate() {
 			continue
@@ -175,16 +179,11 @@ func (p *panel) allFail() bool {
 		if t.failing.IsZero() {
 			return false
 		}
-		if begin.IsZero() || t.failing.Before(begin) {
-			begin = t.failing
+		if t.failing.After(p.succeeded) {
+			together[t.check.Target] = true
 		}
-		if t.failing.After(end) {
-			end = t.failing
-		}
-		window = max(window, t.check.Interval+t.check.Timeout)
-		addresses[t.check.Target] = true
 	}
-	return len(addresses) >= suspectFrom && end.Sub(begin) <= window+window/4
+	return len(together) >= suspectFrom
 }
 
 // candidate reports whether t may be well for all that is known.
@@ -207,16 +206,13 @@ func (p *panel) acquit() {
 // witnesses are the endpoints that have not been heard of for longest, unless one
 // has answered since t began to fail.
 func (p *panel) witnesses(t *trial) []registry.Key {
-	if !t.candidate() || !p.suspect.IsZero() {
+	if !t.candidate() || !p.suspect.IsZero() || p.succeeded.After(t.failing) {
 		return nil
 	}
 	var stale []registry.Key
 	for key, o := range p.cases {
 		if o == t || !o.candidate() || !o.failing.IsZero() || o.Last.At.IsZero() {
 			continue
-		}
-		if !o.Last.At.Before(t.failing) {
-			return nil
 		}
 		stale = append(stale, key)
 	}

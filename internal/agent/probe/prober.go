@@ -147,7 +147,8 @@ func (p *Prober) repeat(ctx context.Context, key registry.Key, r *round) {
 		if ctx.Err() != nil {
 			return
 		}
-		p.took(key, Result{At: start, Took: time.Since(start), Err: err})
+		now := time.Now()
+		p.took(key, Result{At: now, Took: now.Sub(start), Err: err})
 		timer.Reset(jitter(r.check.Interval))
 	}
 }
