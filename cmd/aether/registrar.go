@@ -50,17 +50,13 @@ func (a *app) registrarCommand() *cobra.Command {
 	return cmd
 }
 
-// logger writes as c says, to standard error.
-func (a *app) logger(c config.Registrar) (*slog.Logger, error) {
-	level, err := c.Level()
-	if err != nil {
-		return nil, err
-	}
+// logger writes from a level on in a format, to standard error.
+func (a *app) logger(level slog.Level, format string) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
-	if c.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(a.err, options)), nil
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(a.err, options))
 	}
-	return slog.New(slog.NewTextHandler(a.err, options)), nil
+	return slog.New(slog.NewTextHandler(a.err, options))
 }
 
 // gcPercent is how much a registrar's heap may grow between collections, unless
@@ -73,10 +69,11 @@ func (a *app) runRegistrar(ctx context.Context, c config.Registrar) (err error) 
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	log, err := a.logger(c)
+	level, err := c.Level()
 	if err != nil {
 		return err
 	}
+	log := a.logger(level, c.LogFormat)
 	// Ports come first: one that is taken is told before anything runs.
 	listeners, err := listen(c, log)
 	if err != nil {
