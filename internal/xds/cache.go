@@ -31,19 +31,6 @@ type Source interface {
 // errPending: what there is is not known yet.
 var errPending = errors.New("not known yet")
 
-// watcher is somebody who is woken when a service that it follows changes. What
-// has changed it finds out itself.
-type watcher chan struct{}
-
-func newWatcher() watcher { return make(watcher, 1) }
-
-func (w watcher) wake() {
-	select {
-	case w <- struct{}{}:
-	default:
-	}
-}
-
 // cache follows the services that somebody asked for, and nothing else.
 type cache struct {
 	source      Source
@@ -78,7 +65,7 @@ const everything = ""
 
 // follow makes w one of those that a service's changes wake. Each follow is undone
 // by one leave.
-func (c *cache) follow(service string, w watcher) {
+func (c *cache) follow(service string, w *watcher) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f := c.services[service]
@@ -100,7 +87,7 @@ func (c *cache) begin(f *followed) {
 }
 
 // leave undoes follow.
-func (c *cache) leave(service string, w watcher) {
+func (c *cache) leave(service string, w *watcher) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f := c.services[service]
@@ -209,13 +196,14 @@ func (c *cache) flush(now time.Time) time.Duration {
 
 // publish shows what f has, unless it is being loaded, and wakes its watchers.
 func (c *cache) publish(f *followed) {
-	if !f.show() {
+	shown, names := f.show()
+	if !shown {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for w := range f.watchers {
-		w.wake()
+		w.wake(f.service(), names)
 	}
 }
 
@@ -255,15 +243,25 @@ func (c *cache) everyPort() ([]string, bool) {
 	}
 	var all []string
 	for _, service := range services {
-		s := c.shownOf(service)
-		if s == nil {
+		if c.shownOf(service) == nil {
 			return nil, false
 		}
-		for _, port := range s.ports {
-			all = append(all, Name{service, port}.String())
-		}
+		all = append(all, c.ports(service)...)
 	}
 	return all, true
+}
+
+// ports returns the name of each port of one service.
+func (c *cache) ports(service string) []string {
+	s := c.shownOf(service)
+	if s == nil {
+		return nil
+	}
+	names := make([]string, len(s.ports))
+	for i, port := range s.ports {
+		names[i] = Name{service, port}.String()
+	}
+	return names
 }
 
 // unreachable returns how many endpoints are left out, by the client's network.

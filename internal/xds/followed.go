@@ -14,7 +14,7 @@ type followed struct {
 	query registry.Query
 	// stop and watchers are guarded by the cache's lock.
 	stop     context.CancelFunc
-	watchers map[watcher]struct{}
+	watchers map[*watcher]struct{}
 
 	mu sync.Mutex
 	// current is what there is, nil until the first load. loading takes its place
@@ -26,11 +26,19 @@ type followed struct {
 }
 
 func newFollowed(service string) *followed {
-	f := &followed{watchers: map[watcher]struct{}{}, loading: newHolding()}
+	f := &followed{watchers: map[*watcher]struct{}{}, loading: newHolding()}
 	if service != everything {
 		f.query.Services = []string{service}
 	}
 	return f
+}
+
+// service is the name under which f is followed.
+func (f *followed) service() string {
+	if f.all() {
+		return everything
+	}
+	return f.query.Services[0]
 }
 
 // all reports whether f is about all services.
@@ -116,17 +124,19 @@ func (f *followed) kept(e registry.Endpoint) *registry.Endpoint {
 	return &e
 }
 
-// show makes of f what readers get, and reports whether it could.
-func (f *followed) show() bool {
+// show makes of f what readers get, and reports whether it could, and whether there
+// may be other names than before.
+func (f *followed) show() (shown, names bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	switch {
-	case f.current == nil:
-		return false
-	case f.all():
-		f.names = slices.Sorted(maps.Keys(f.current.services))
-	default:
-		f.shown = newSnapshot(f.query.Services[0], slices.Collect(maps.Values(f.current.endpoints)))
+	if f.current == nil {
+		return false, false
 	}
-	return true
+	if f.all() {
+		f.names = slices.Sorted(maps.Keys(f.current.services))
+		return true, true
+	}
+	before := f.shown
+	f.shown = newSnapshot(f.service(), slices.Collect(maps.Values(f.current.endpoints)))
+	return true, before == nil || !slices.Equal(before.ports, f.shown.ports)
 }
