@@ -16,9 +16,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// messageBytes is about how large a watch message gets at most, well under the
-// 4 MiB that a gRPC client takes by default.
-const messageBytes = 1 << 20
+// messageBytes is about how large a watch message gets at most: what is encoded but
+// not sent yet, of each watcher that is being told a snapshot.
+const messageBytes = 64 << 10
 
 func listAnswer(s Snapshot, ages map[string]time.Duration) *registryv1.ListResponse {
 	answer := &registryv1.ListResponse{

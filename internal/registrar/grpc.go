@@ -201,6 +201,9 @@ func (s rpc) open(stream watchStream) (*subscription, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := s.loaded(stream.Context()); err != nil {
+		return nil, err
+	}
 	q, err := s.query(req.GetServices())
 	if err != nil {
 		return nil, err

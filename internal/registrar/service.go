@@ -107,6 +107,26 @@ func writeError(ctx context.Context, err error) error {
 	return err
 }
 
+// loadWait is how long a watch that comes early is kept until the view is loaded: it
+// would come again and again otherwise, with all others.
+const loadWait = 5 * time.Second
+
+// loaded waits for the view.
+func (s *service) loaded(ctx context.Context) error {
+	late := time.NewTimer(loadWait)
+	defer late.Stop()
+	select {
+	case <-s.view.Ready():
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.stopContext.Done():
+		return errStopping
+	case <-late.C:
+		return errLoading
+	}
+}
+
 func (s *service) list(services []string) (*registryv1.ListResponse, error) {
 	q, err := s.query(services)
 	if err != nil {
