@@ -43,7 +43,7 @@ func (e Endpoint) validateNames() error {
 		}
 	}
 	if e.Network != "" {
-		if err := validateLabel("network", e.Network); err != nil {
+		if err := ValidateNetwork(e.Network); err != nil {
 			return err
 		}
 	}
@@ -146,7 +146,7 @@ func Prepare(own Origin, endpoints []Endpoint) ([]Endpoint, error) {
 	out := make([]Endpoint, len(endpoints))
 	seen := make(map[Key]int, len(endpoints))
 	for i, e := range endpoints {
-		p, err := prepareEndpoint(own, e)
+		p, err := e.Prepare(own)
 		if err != nil {
 			return nil, Within(fmt.Sprintf("endpoints[%d]", i), err)
 		}
@@ -195,7 +195,9 @@ func PrepareClaims(own Origin, claims []Claim) ([]Claim, error) {
 	return out, nil
 }
 
-func prepareEndpoint(own Origin, e Endpoint) (Endpoint, error) {
+// Prepare returns what is written for e in the partition own: see the function
+// [Prepare]. The error's field is e's.
+func (e Endpoint) Prepare(own Origin) (Endpoint, error) {
 	e = e.Clone()
 	e.Lapsed = false
 	if err := e.Key.adopt(own); err != nil {

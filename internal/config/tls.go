@@ -20,6 +20,25 @@ func (c Registrar) EtcdTLS(log *slog.Logger) (now func() *tls.Config, err error)
 	return r.get, nil
 }
 
+// followingTLS is how one connects with a client certificate, if there is one, that
+// follows its files.
+func followingTLS(log *slog.Logger, ca, cert, key string) (*tls.Config, error) {
+	t, err := clientTLS(&digest{}, ca, cert, key)
+	if err != nil || cert == "" {
+		return t, err
+	}
+	own := &reloaded[tls.Certificate]{log: log, load: func(d *digest) (tls.Certificate, error) { return pair(d, cert, key) }}
+	if err := own.first(); err != nil {
+		return nil, err
+	}
+	t.Certificates = nil
+	t.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		now := own.get()
+		return &now, nil
+	}
+	return t, nil
+}
+
 // EtcdPassword returns the content of EtcdPasswordFile without its line's end, to be
 // asked for whenever it is used; nil where there is no file.
 func (c Registrar) EtcdPassword(log *slog.Logger) (now func() string, err error) {

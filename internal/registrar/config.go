@@ -15,22 +15,11 @@ import (
 const (
 	// DefaultBlindAfter is three missed proofs of the feed.
 	DefaultBlindAfter = 3 * time.Second
-	// DefaultWatchBuffer is some seconds of a whole region's changes.
-	DefaultWatchBuffer = 65536
 	// DefaultWriteTimeout lets a write survive an etcd election, and fail
 	// before most callers give up.
 	DefaultWriteTimeout = 3 * time.Second
 	// DefaultStopTimeout is how long an orderly stop waits for calls under way.
 	DefaultStopTimeout = 5 * time.Second
-
-	// MaxEndpoints in one request.
-	MaxEndpoints = 10000
-	// maxMessage bounds one gRPC request.
-	maxMessage = 16 << 20
-	// maxBody bounds one HTTP request's body.
-	maxBody = 64 << 10
-	// maxServices in one query.
-	maxServices = 10000
 )
 
 // Config says what a Server serves and where.
@@ -72,7 +61,7 @@ type Config struct {
 	// longer taken to be current. 0: DefaultBlindAfter.
 	BlindAfter time.Duration
 	// WatchBuffer is how many changes may wait for one watcher before it is cut
-	// off. 0: DefaultWatchBuffer.
+	// off. 0: view.DefaultBuffer.
 	WatchBuffer int
 	// WriteTimeout bounds a write, StopTimeout an orderly stop. 0: the
 	// defaults.
@@ -117,7 +106,6 @@ func (c Config) withDefaults() Config {
 	if c.Census == nil {
 		c.Census = NewCensus(CensusConfig{Origin: c.Origin, BlindAfter: c.BlindAfter, Log: c.Log})
 	}
-	c.WatchBuffer = orDefault(c.WatchBuffer, DefaultWatchBuffer)
 	c.WriteTimeout = orDefault(c.WriteTimeout, DefaultWriteTimeout)
 	c.StopTimeout = orDefault(c.StopTimeout, DefaultStopTimeout)
 	return c

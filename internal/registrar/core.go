@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/aether-federation/aether/internal/view"
 	"github.com/aether-federation/aether/registry"
 )
 
@@ -16,7 +17,7 @@ type core struct {
 	own        string
 	blindAfter time.Duration
 	regions    map[string]*region
-	index      index
+	index      view.Index
 	// loading is the load under way, nil if there is none.
 	loading *load
 	loaded  bool
@@ -31,7 +32,7 @@ type core struct {
 // step is what one input changed.
 type step struct {
 	// changes, one per key and sorted within a service.
-	changes []change
+	changes []view.Change
 	notes   []note
 }
 
@@ -44,11 +45,11 @@ const (
 
 // flushed adds the changes that were made to a region that is shown. If it lost
 // half of itself at once, that is noted: its origin did it, or lost its etcd.
-func (s *step) flushed(r *region, changes []change) {
+func (s *step) flushed(r *region, changes []view.Change) {
 	s.changes = append(s.changes, changes...)
 	gone := 0
 	for _, c := range changes {
-		if c.kind == registry.Delete {
+		if c.Kind == registry.Delete {
 			gone++
 		}
 	}
@@ -69,7 +70,7 @@ type note struct {
 }
 
 func newCore(own string, blindAfter time.Duration) *core {
-	c := &core{own: own, blindAfter: blindAfter, regions: map[string]*region{}, index: index{}, kept: map[string][]*registry.Endpoint{}}
+	c := &core{own: own, blindAfter: blindAfter, regions: map[string]*region{}, index: view.Index{}, kept: map[string][]*registry.Endpoint{}}
 	c.region(own).verdict.state = Own
 	return c
 }
@@ -212,16 +213,16 @@ func (c *core) settleRegion(r *region, now time.Time, s *step) (freed []string) 
 }
 
 // flush shows what is pending.
-func (c *core) flush(r *region) []change {
+func (c *core) flush(r *region) []view.Change {
 	if len(r.pending) == 0 {
 		return nil
 	}
-	pending := make([]change, 0, len(r.pending))
+	pending := make([]view.Change, 0, len(r.pending))
 	for key, e := range r.pending {
 		if e == nil {
-			pending = append(pending, change{kind: registry.Delete, endpoint: &registry.Endpoint{Key: key}})
+			pending = append(pending, view.Change{Kind: registry.Delete, Endpoint: &registry.Endpoint{Key: key}})
 		} else {
-			pending = append(pending, change{kind: registry.Put, endpoint: e})
+			pending = append(pending, view.Change{Kind: registry.Put, Endpoint: e})
 		}
 	}
 	r.pending = map[registry.Key]*registry.Endpoint{}
@@ -230,14 +231,14 @@ func (c *core) flush(r *region) []change {
 
 // withdraw takes a region out of what is shown. Its endpoints are pending from
 // then on, as far as the local etcd still holds them.
-func (c *core) withdraw(r *region) []change {
-	var gone []change
+func (c *core) withdraw(r *region) []view.Change {
+	var gone []view.Change
 	for _, endpoints := range c.index {
 		for _, e := range endpoints {
 			if e.Region != r.name {
 				continue
 			}
-			gone = append(gone, change{kind: registry.Delete, endpoint: e})
+			gone = append(gone, view.Change{Kind: registry.Delete, Endpoint: e})
 			if _, changed := r.pending[e.Key]; !changed {
 				r.pending[e.Key] = e
 			}
@@ -250,33 +251,16 @@ func (c *core) withdraw(r *region) []change {
 
 // merge applies changes of one region to the index and returns the effective
 // ones.
-func (c *core) merge(r *region, changes []change) []change {
-	slices.SortFunc(changes, compareChanges)
-	effective := make([]change, 0, len(changes))
-	for chunk := range byService(changes) {
-		service := chunk[0].endpoint.Service
+func (c *core) merge(r *region, changes []view.Change) []view.Change {
+	slices.SortFunc(changes, view.CompareChanges)
+	effective := make([]view.Change, 0, len(changes))
+	for chunk := range view.ByService(changes) {
+		service := chunk[0].Endpoint.Service
 		before := len(c.index[service]) - c.lapsed(service)
-		effective = append(effective, c.index.merge(service, chunk)...)
+		effective = append(effective, c.index.Merge(service, chunk)...)
 		r.served += len(c.index[service]) - c.lapsed(service) - before
 	}
 	return effective
-}
-
-// byService splits changes, sorted, where the service changes.
-func byService(changes []change) func(yield func([]change) bool) {
-	return func(yield func([]change) bool) {
-		for len(changes) > 0 {
-			service := changes[0].endpoint.Service
-			n := slices.IndexFunc(changes, func(c change) bool { return c.endpoint.Service != service })
-			if n < 0 {
-				n = len(changes)
-			}
-			if !yield(changes[:n]) {
-				return
-			}
-			changes = changes[n:]
-		}
-	}
 }
 
 // RegionStatus is a region as this registrar sees it.

@@ -4,9 +4,9 @@
 //
 // The package is in three layers. Decisions are pure: lease.go says what a
 // reading of a lease proves, judge.go what follows for one region, core.go
-// keeps what the feed told and what is shown, index.go holds it by service; no
-// clock, goroutine or lock is in them. [View] is the shell around them: it runs
-// the feed, asks for leases, and hands versions to readers and subscribers.
+// keeps what the feed told and what is shown; no clock, goroutine or lock is in
+// them. [View] is the shell around them: it runs the feed, asks for leases, and
+// publishes what changes to package view, which has the readers.
 // [Server] answers gRPC and HTTP from the view, and passes writes on to a store.
 //
 // Two rules govern foreign regions. Whole or not at all: a region is shown, and

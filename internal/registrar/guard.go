@@ -13,6 +13,7 @@ import (
 
 	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
 	"github.com/aether-federation/aether/internal/access"
+	"github.com/aether-federation/aether/internal/serving"
 	"github.com/aether-federation/aether/registry"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -134,7 +135,7 @@ func (g *guard) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServe
 		return err
 	}
 	defer done()
-	return handler(srv, boundStream{stream, ctx})
+	return handler(srv, serving.Bound(ctx, stream))
 }
 
 // operationOf is the last part of a gRPC method's name, as in set_health.
@@ -213,7 +214,7 @@ func (w web) guarded(next http.Handler) http.Handler {
 		ctx := withCaller(r.Context(), caller{identity: identityOf(r.TLS), address: r.RemoteAddr})
 		err := w.guard.enter(ctx, strings.ToLower(r.Method), access.Action{Need: webNeed(r)}, 1)
 		if err != nil {
-			writeFailure(out, statusOf(err), err)
+			serving.Fail(out, err)
 			return
 		}
 		next.ServeHTTP(out, r.WithContext(ctx))

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/aether-federation/aether/internal/view"
 	"github.com/aether-federation/aether/registry"
 )
 
@@ -191,7 +192,7 @@ func (d *driver) took(s step) {
 }
 
 func (d *driver) checkForeign(s step) {
-	changed := slices.ContainsFunc(s.changes, func(c change) bool { return c.endpoint.Region == "b" })
+	changed := slices.ContainsFunc(s.changes, func(c view.Change) bool { return c.Endpoint.Region == "b" })
 	r := d.core.regions["b"]
 	switch {
 	case r == nil || !r.verdict.visible:

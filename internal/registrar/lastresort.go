@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/aether-federation/aether/internal/view"
 	"github.com/aether-federation/aether/registry"
 )
 
@@ -20,39 +21,39 @@ func lastResort(shown, kept []*registry.Endpoint) []*registry.Endpoint {
 
 // fallback returns the changes, sorted by key, that make the lapsed endpoints
 // among shown those that lastResort wants.
-func fallback(shown, kept []*registry.Endpoint) []change {
+func fallback(shown, kept []*registry.Endpoint) []view.Change {
 	want := lastResort(shown, kept)
 	wanted := make(map[registry.Key]bool, len(want))
 	taken := make(map[registry.Key]bool)
 	for _, e := range want {
 		wanted[e.Key] = true
 	}
-	var changes []change
+	var changes []view.Change
 	for _, e := range shown {
 		if e.Lapsed && !wanted[e.Key] {
-			changes = append(changes, change{kind: registry.Delete, endpoint: e})
+			changes = append(changes, view.Change{Kind: registry.Delete, Endpoint: e})
 		}
 		taken[e.Key] = !e.Lapsed
 	}
 	for _, e := range want {
 		if !taken[e.Key] {
-			changes = append(changes, change{kind: registry.Put, endpoint: e})
+			changes = append(changes, view.Change{Kind: registry.Put, Endpoint: e})
 		}
 	}
-	slices.SortFunc(changes, compareChanges)
+	slices.SortFunc(changes, view.CompareChanges)
 	return changes
 }
 
 // keep remembers the serving endpoints of a region that is being withdrawn.
-func (c *core) keep(r *region, gone []change) {
+func (c *core) keep(r *region, gone []view.Change) {
 	if !c.lastResort {
 		return
 	}
 	for _, g := range gone {
-		if !g.endpoint.Health.Serving() {
+		if !g.Endpoint.Health.Serving() {
 			continue
 		}
-		e := *g.endpoint
+		e := *g.Endpoint
 		e.Lapsed = true
 		c.kept[e.Service] = append(c.kept[e.Service], &e)
 		r.kept++
@@ -91,14 +92,14 @@ func (c *core) fall(s *step, freed []string) {
 		touched[service] = true
 	}
 	for _, ch := range s.changes {
-		touched[ch.endpoint.Service] = true
+		touched[ch.Endpoint.Service] = true
 	}
 	for _, service := range slices.Sorted(maps.Keys(touched)) {
-		s.changes = append(s.changes, c.index.merge(service, fallback(c.index[service], c.kept[service]))...)
+		s.changes = append(s.changes, c.index.Merge(service, fallback(c.index[service], c.kept[service]))...)
 	}
 	if len(touched) > 0 {
-		s.changes = latest([][]change{s.changes, nil}, len(s.changes))
-		sortByService(s.changes)
+		s.changes = view.Latest([][]view.Change{s.changes, nil}, len(s.changes))
+		view.SortByService(s.changes)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/aether-federation/aether/internal/view"
 	"github.com/aether-federation/aether/registry"
 )
 
@@ -31,9 +32,9 @@ func TestLastResort(t *testing.T) {
 			if got := lastResort(tt.shown, kept); len(got) != tt.want {
 				t.Errorf("%d endpoints, want %d", len(got), tt.want)
 			}
-			have := index{"s": slices.Clone(tt.shown)}
+			have := view.Index{"s": slices.Clone(tt.shown)}
 			slices.SortFunc(have["s"], func(a, b *registry.Endpoint) int { return a.Key.Compare(b.Key) })
-			have.merge("s", fallback(have["s"], kept))
+			have.Merge("s", fallback(have["s"], kept))
 			lapsed := 0
 			for _, e := range have["s"] {
 				if e.Lapsed {

@@ -171,7 +171,7 @@ func (c *viewCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
-	version, streams := view.stats()
+	version, streams := view.Stats()
 	gauge(c.version, float64(version))
 	gauge(c.streams, float64(streams))
 	for _, r := range view.Regions() {

@@ -9,6 +9,7 @@ import (
 
 	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
 	"github.com/aether-federation/aether/internal/access"
+	"github.com/aether-federation/aether/internal/serving"
 	"github.com/aether-federation/aether/registry"
 	"github.com/aether-federation/aether/registry/wire"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -34,7 +35,7 @@ func reportOf(own registry.Origin, req *registryv1.ReportRequest) (report, error
 	if len(req.GetEndpoints()) > 0 && (r.empty || r.presenceOnly) || r.empty && r.presenceOnly {
 		return r, registry.Invalidf("endpoints", "a report has endpoints, or is empty, or is for presence only: choose one")
 	}
-	endpoints, err := endpointsOf(req.GetEndpoints(), wire.FromProto)
+	endpoints, err := serving.EndpointsOf(req.GetEndpoints(), wire.FromProto)
 	if err != nil {
 		return r, err
 	}
@@ -210,7 +211,7 @@ func (s rpc) Report(ctx context.Context, req *registryv1.ReportRequest) (*regist
 }
 
 func (s rpc) SetHealth(ctx context.Context, req *registryv1.SetHealthRequest) (*registryv1.SetHealthResponse, error) {
-	claims, err := endpointsOf(req.GetEndpoints(), wire.ClaimFromProto)
+	claims, err := serving.EndpointsOf(req.GetEndpoints(), wire.ClaimFromProto)
 	if err != nil {
 		return nil, err
 	}

@@ -2,27 +2,17 @@ package registrar
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
-	"time"
 
 	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
 	"github.com/aether-federation/aether/internal/access"
+	"github.com/aether-federation/aether/internal/serving"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
-)
-
-const (
-	// headerTimeout is how long a client may take to send a request's header,
-	// and bodyTimeout the whole request.
-	headerTimeout = 10 * time.Second
-	bodyTimeout   = 30 * time.Second
-	idleTimeout   = 2 * time.Minute
 )
 
 // Server is one registrar.
@@ -50,17 +40,10 @@ func New(cfg Config) (*Server, error) {
 		presence: cfg.Presence, sweeper: cfg.Sweeper, peers: cfg.Peers, metrics: cfg.Metrics,
 		writeTimeout: cfg.WriteTimeout, guard: newGuard(cfg),
 	}
-	s.service.stopContext, s.service.stop = context.WithCancel(context.Background())
+	s.service.reads = serving.NewReads(s.service.readable())
 	s.setHealth(healthv1.HealthCheckResponse_NOT_SERVING)
 	s.grpc = newGRPC(cfg, s.service, s.health)
-	s.http = &http.Server{
-		Handler:           newHTTP(cfg.Log, s.service, cfg.Gatherer),
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       bodyTimeout,
-		IdleTimeout:       idleTimeout,
-		TLSConfig:         cfg.HTTPTLS,
-		ErrorLog:          slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
-	}
+	s.http = serving.NewHTTP(newHTTP(cfg.Log, s.service, cfg.Gatherer), cfg.HTTPTLS, cfg.Log)
 	return s, nil
 }
 
@@ -75,8 +58,8 @@ func (s *Server) Run(ctx context.Context) error {
 	defer end()
 	g, run := errgroup.WithContext(run)
 	g.Go(func() error { return s.follow(run) })
-	g.Go(s.serveGRPC)
-	g.Go(s.serveHTTP)
+	g.Go(func() error { return serving.ServeGRPC(s.grpc, s.crowded(s.cfg.GRPC)) })
+	g.Go(func() error { return serving.ServeHTTP(s.http, s.crowded(s.cfg.HTTP)) })
 	g.Go(func() error { return s.announce(run) })
 	g.Go(func() error {
 		select {
@@ -88,7 +71,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	})
 	err := g.Wait()
-	s.service.streams.Wait()
+	s.service.reads.Wait()
 	return err
 }
 
@@ -112,28 +95,9 @@ func (s *Server) announce(ctx context.Context) error {
 	return nil
 }
 
-func (s *Server) serveGRPC() error {
-	if err := s.grpc.Serve(s.crowded(s.cfg.GRPC)); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-		return fmt.Errorf("serve grpc: %w", err)
-	}
-	return nil
-}
-
-func (s *Server) serveHTTP() error {
-	l := s.crowded(s.cfg.HTTP)
-	serve := func() error { return s.http.Serve(l) }
-	if s.cfg.HTTPTLS != nil {
-		serve = func() error { return s.http.ServeTLS(l, "", "") }
-	}
-	if err := serve(); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve http: %w", err)
-	}
-	return nil
-}
-
 // crowded bounds the connections of each address.
 func (s *Server) crowded(l net.Listener) net.Listener {
-	return crowded(l, s.cfg.Limits.Connections, s.cfg.Log, s.cfg.Metrics.limited.WithLabelValues("connections"))
+	return serving.Crowded(l, s.cfg.Limits.Connections, s.cfg.Log, s.cfg.Metrics.limited.WithLabelValues("connections"))
 }
 
 // newGuard says loudly when it has nothing to guard with.
@@ -150,23 +114,10 @@ func newGuard(cfg Config) *guard {
 func (s *Server) shutdown(ctx context.Context) error {
 	s.cfg.Log.Info("stopping")
 	s.health.Shutdown()
-	s.service.stop()
+	s.service.reads.Stop()
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StopTimeout)
 	defer cancel()
-	var g errgroup.Group
-	g.Go(func() error {
-		cut := context.AfterFunc(ctx, s.grpc.Stop)
-		defer cut()
-		s.grpc.GracefulStop()
-		return nil
-	})
-	g.Go(func() error {
-		if err := s.http.Shutdown(ctx); err != nil {
-			return s.http.Close()
-		}
-		return nil
-	})
-	return g.Wait()
+	return serving.Stop(ctx, s.grpc, s.http)
 }
 
 func (s *Server) setHealth(status healthv1.HealthCheckResponse_ServingStatus) {

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"time"
 
 	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
 	"github.com/aether-federation/aether/internal/access"
+	"github.com/aether-federation/aether/internal/serving"
 	"github.com/aether-federation/aether/registry"
 )
 
@@ -24,12 +24,8 @@ type service struct {
 	peers        Peers
 	metrics      *Metrics
 	guard        *guard
+	reads        *serving.Reads
 	writeTimeout time.Duration
-	// stopContext ends, by stop, when streams have to end.
-	stopContext context.Context
-	stop        context.CancelFunc
-	// streams are the goroutines of streams; they end soon after their streams.
-	streams sync.WaitGroup
 }
 
 var (
@@ -107,53 +103,22 @@ func writeError(ctx context.Context, err error) error {
 	return err
 }
 
-// loadWait is how long a watch that comes early is kept until the view is loaded: it
-// would come again and again otherwise, with all others.
-const loadWait = 5 * time.Second
+// readable is what of s is read.
+func (s *service) readable() serving.Readable {
+	return serving.Readable{
+		View: s.view.View, Ready: s.ready, Loaded: s.view.Ready(), Ages: s.view.ages, Regions: s.regions,
+		Open: s.guard.open, Stopping: errStopping,
+	}
+}
 
-// loaded waits for the view.
-func (s *service) loaded(ctx context.Context) error {
-	late := time.NewTimer(loadWait)
-	defer late.Stop()
-	select {
-	case <-s.view.Ready():
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-s.stopContext.Done():
-		return errStopping
-	case <-late.C:
+func (s *service) ready() error {
+	if !s.view.isReady() {
 		return errLoading
 	}
+	return nil
 }
 
-func (s *service) list(services []string) (*registryv1.ListResponse, error) {
-	q, err := s.query(services)
-	if err != nil {
-		return nil, err
-	}
-	return listAnswer(s.view.Snapshot(q), s.view.ages()), nil
-}
-
-// query reads a query once there is something to ask.
-func (s *service) query(services []string) (registry.Query, error) {
-	if !s.view.isReady() {
-		return registry.Query{}, errLoading
-	}
-	return queryOf(services)
-}
-
-func (s *service) services() (*registryv1.ListServicesResponse, error) {
-	if !s.view.isReady() {
-		return nil, errLoading
-	}
-	return servicesAnswer(s.view.Snapshot(registry.Query{})), nil
-}
-
-func (s *service) regions() (*registryv1.ListRegionsResponse, error) {
-	if !s.view.isReady() {
-		return nil, errLoading
-	}
+func (s *service) regions() *registryv1.ListRegionsResponse {
 	answer := regionsAnswer(s.view.Regions())
 	for _, r := range answer.GetRegions() {
 		if dead := s.census.Dead(); r.GetRegion() == s.own.Region && len(dead) > 0 {
@@ -161,7 +126,7 @@ func (s *service) regions() (*registryv1.ListRegionsResponse, error) {
 			r.Reason = strings.TrimPrefix(r.Reason+"; "+lost, "; ")
 		}
 	}
-	return answer, nil
+	return answer
 }
 
 func (s *service) listPeers(ctx context.Context) (*registryv1.ListPeersResponse, error) {

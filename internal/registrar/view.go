@@ -2,15 +2,11 @@ package registrar
 
 import (
 	"context"
-	"crypto/rand"
 	"log/slog"
-	"maps"
-	"slices"
-	"strconv"
 	"sync"
 	"time"
 
-	"github.com/aether-federation/aether/registry"
+	"github.com/aether-federation/aether/internal/view"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -25,48 +21,32 @@ const (
 	readers = 16
 )
 
-// View is the merged view of all regions, in memory. Readers see one version of
-// it, whole; a version is never changed, only followed by the next.
+// View is the merged view of all regions, in memory: what its core decides, for
+// its readers.
 type View struct {
+	*view.View
 	feed    Feed
 	log     *slog.Logger
 	metrics *Metrics
-	buffer  int
-	// instance makes revisions of two views differ.
-	instance string
-	kick     chan struct{}
-	ready    chan struct{}
-	once     sync.Once
+	kick    chan struct{}
+	ready   chan struct{}
+	once    sync.Once
 
-	mu      sync.RWMutex
-	core    *core
-	version uint64
-	// seen is the local etcd's revision that was told, changed that of version.
-	seen, changed int64
-	resets        int
-	fan           fan
-	outbox        outbox
-	digests       digests
-
-	encodings *encodings
+	mu     sync.RWMutex
+	core   *core
+	resets int
 }
 
 // newView returns a view of what cfg's feed tells. It is empty until run.
 func newView(cfg Config) *View {
 	v := &View{
-		feed:     cfg.Feed,
-		log:      cfg.Log,
-		metrics:  cfg.Metrics,
-		buffer:   cfg.WatchBuffer,
-		instance: rand.Text()[:8],
-		kick:     make(chan struct{}, 1),
-		ready:    make(chan struct{}),
-		core:     newCore(cfg.Origin.Region, cfg.BlindAfter),
-		fan:      newFan(),
-		outbox:   newOutbox(),
-		digests:  digests{},
-
-		encodings: newEncodings(),
+		View:    view.New(view.Config{Buffer: cfg.WatchBuffer, CutOff: cfg.Metrics.cutOff.Inc}),
+		feed:    cfg.Feed,
+		log:     cfg.Log,
+		metrics: cfg.Metrics,
+		kick:    make(chan struct{}, 1),
+		ready:   make(chan struct{}),
+		core:    newCore(cfg.Origin.Region, cfg.BlindAfter),
 	}
 	v.core.lastResort = cfg.LastResort
 	return v
@@ -77,7 +57,7 @@ func (v *View) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return v.feed.Run(ctx, v.update) })
 	g.Go(func() error { return v.watchLeases(ctx) })
-	g.Go(func() error { return v.publish(ctx) })
+	g.Go(func() error { return v.View.Run(ctx) })
 	return g.Wait()
 }
 
@@ -91,11 +71,12 @@ func (v *View) update(u Update) error {
 			v.metrics.resyncs.Inc()
 		}
 	}
-	v.seen = max(v.seen, u.Revision)
+	seen := u.Revision
 	if u.Reset {
-		v.seen = 0 // the store may be another
+		v.Forget() // the store may be another
+		seen = 0
 	}
-	notes := v.advance(v.core.apply(u, time.Now()))
+	notes := v.advance(v.core.apply(u, time.Now()), seen)
 	first = first && v.core.loaded
 	v.mu.Unlock()
 	v.tell(notes)
@@ -105,17 +86,10 @@ func (v *View) update(u Update) error {
 	return nil
 }
 
-// advance makes a step the next version, for the subscribers to be told; v.mu is
-// held.
-func (v *View) advance(s step) []note {
-	if len(s.changes) > 0 {
-		v.version++
-		v.changed = v.seen
-		v.outbox.add(s.changes, time.Now())
-		if v.outbox.calm {
-			v.flush(time.Now())
-		}
-	}
+// advance publishes a step, with which the local etcd's revision seen is reached;
+// v.mu is held.
+func (v *View) advance(s step, seen int64) []note {
+	v.Publish(v.core.index, s.changes, seen)
 	return s.notes
 }
 
@@ -159,7 +133,7 @@ func (v *View) watchLeases(ctx context.Context) error {
 		loaded := v.isLoaded()
 		v.readLeases(ctx)
 		v.mu.Lock()
-		notes := v.advance(v.core.settle(time.Now()))
+		notes := v.advance(v.core.settle(time.Now()), 0)
 		v.mu.Unlock()
 		v.tell(notes)
 		if loaded {
@@ -223,7 +197,7 @@ func (v *View) readLease(ctx context.Context, d due) {
 	}
 	r.Answered = time.Now()
 	v.mu.Lock()
-	notes := v.advance(v.core.read(d.region, d.lease, r, r.Answered))
+	notes := v.advance(v.core.read(d.region, d.lease, r, r.Answered), 0)
 	v.mu.Unlock()
 	v.tell(notes)
 }
@@ -240,56 +214,6 @@ func (v *View) isReady() bool {
 	default:
 		return false
 	}
-}
-
-// revision names the current version; v.mu is held.
-func (v *View) revision() registry.Revision {
-	return registry.Revision(v.instance + "-" + strconv.FormatUint(v.version, 10) + "-" + strconv.FormatInt(v.changed, 10))
-}
-
-// Snapshot is one version of the part of a view that was asked for. Its slices
-// are shared: they are read only.
-type Snapshot struct {
-	// Services in the order of their names, each sorted by key.
-	Services [][]*registry.Endpoint
-	Revision registry.Revision
-}
-
-// Len returns the number of endpoints.
-func (s Snapshot) Len() int {
-	n := 0
-	for _, endpoints := range s.Services {
-		n += len(endpoints)
-	}
-	return n
-}
-
-// Snapshot returns what q asks for.
-func (v *View) Snapshot(q registry.Query) Snapshot {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	return v.snapshot(q)
-}
-
-// snapshot is Snapshot with v.mu held.
-func (v *View) snapshot(q registry.Query) Snapshot {
-	names := q.Services
-	if len(names) == 0 {
-		names = slices.Collect(maps.Keys(v.core.index))
-	}
-	return v.snapshotOf(names)
-}
-
-// snapshotOf returns the named services; v.mu is held.
-func (v *View) snapshotOf(names []string) Snapshot {
-	names = slices.Compact(slices.Sorted(slices.Values(names)))
-	s := Snapshot{Revision: v.revision(), Services: make([][]*registry.Endpoint, 0, len(names))}
-	for _, name := range names {
-		if endpoints := v.core.index[name]; len(endpoints) > 0 {
-			s.Services = append(s.Services, endpoints)
-		}
-	}
-	return s
 }
 
 // Regions tells of every region that is known, sorted by name.
@@ -320,11 +244,4 @@ func (v *View) size() int {
 		n += r.served
 	}
 	return n
-}
-
-// stats tells the version and the number of subscribers.
-func (v *View) stats() (version uint64, subscribers int) {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	return v.version, v.fan.len()
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/aether-federation/aether/internal/serving"
 	"github.com/aether-federation/aether/registry"
 )
 
@@ -30,8 +31,8 @@ type Waiting struct {
 func (w Waiting) Run(ctx context.Context) error {
 	s := &http.Server{
 		Handler:           w.handler(),
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       bodyTimeout,
+		ReadHeaderTimeout: serving.HeaderTimeout,
+		ReadTimeout:       serving.BodyTimeout,
 		TLSConfig:         w.TLS,
 		ErrorLog:          slog.NewLogLogger(w.Log.Handler(), slog.LevelDebug),
 	}
@@ -56,18 +57,15 @@ func (w Waiting) serve(s *http.Server) error {
 
 func (w Waiting) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /livez", alive)
+	mux.HandleFunc("GET /livez", serving.Alive)
 	mux.HandleFunc("GET /readyz", func(out http.ResponseWriter, _ *http.Request) {
-		plain(out, http.StatusServiceUnavailable, "waiting for "+w.For+"\n")
+		serving.Plain(out, http.StatusServiceUnavailable, "waiting for "+w.For+"\n")
 	})
 	mux.HandleFunc("/", func(out http.ResponseWriter, _ *http.Request) {
-		writeFailure(out, http.StatusServiceUnavailable,
-			registry.Errorf(registry.Unavailable, "the registrar is waiting for %s: try again in a moment", w.For))
+		serving.Fail(out, registry.Errorf(registry.Unavailable, "the registrar is waiting for %s: try again in a moment", w.For))
 	})
 	return mux
 }
-
-func alive(out http.ResponseWriter, _ *http.Request) { plain(out, http.StatusOK, "ok\n") }
 
 // lent is a listener that its user may close, which ends its Accept only.
 type lent struct{ *net.TCPListener }

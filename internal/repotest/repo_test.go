@@ -141,6 +141,17 @@ var rules = []rule{
 		tests:   true,
 		why:     "only commands join services",
 	},
+	{
+		imports: []string{module + "internal/agent", module + "internal/agent/"},
+		only:    []string{"cmd", "internal/agent"},
+		tests:   true,
+		why:     "only commands join services",
+	},
+	{
+		imports: []string{module + "internal/serving"},
+		only:    []string{"internal/registrar", "internal/agent"},
+		why:     "what is served is the business of servers",
+	},
 }
 
 func (r rule) covers(imported string) bool {

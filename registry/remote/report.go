@@ -7,6 +7,8 @@ import (
 	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
 	"github.com/aether-federation/aether/registry"
 	"github.com/aether-federation/aether/registry/wire"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
 )
 
 // Report is a node's full set of endpoints.
@@ -28,6 +30,8 @@ type Reported struct {
 	registry.Outcome
 	// PresenceTTL is how long the node is present; report again well within it.
 	PresenceTTL time.Duration
+	// Registrar is the address of the one that took the report.
+	Registrar string
 }
 
 // Report makes what r's node has in the registrar's cluster equal to r, and keeps
@@ -48,11 +52,15 @@ func (r *Registry) Report(ctx context.Context, report Report) (Reported, error) 
 		}
 		req.Endpoints[i] = wire.ToProto(e)
 	}
-	answer, err := r.client.Report(ctx, req)
+	var registrar peer.Peer
+	answer, err := r.client.Report(ctx, req, grpc.Peer(&registrar))
 	if err != nil {
 		return Reported{}, refuse(ctx, "report", req, err)
 	}
 	out := Reported{PresenceTTL: answer.GetPresenceTtl().AsDuration()}
+	if registrar.Addr != nil {
+		out.Registrar = registrar.Addr.String()
+	}
 	out.Revision = registry.Revision(answer.GetRevision())
 	out.Written, out.Removed = int(answer.GetWritten()), int(answer.GetRemoved())
 	out.Conflicts = conflictsOf(report.Endpoints, answer.GetConflicts())
