@@ -69,7 +69,7 @@ func (s *session) dropEqual(ctx context.Context) error {
 		some := keys[:n]
 		keys = keys[n:]
 		g.Go(func() error {
-			found, err := s.lookUp(ctx, some)
+			found, err := s.lookUp(ctx, s.client, "peer", some)
 			if err != nil {
 				return err
 			}
@@ -90,20 +90,20 @@ func (s *session) dropEqual(ctx context.Context) error {
 	return nil
 }
 
-// lookUp reads keys on the peer; the result has nil for one that is not there.
-func (s *session) lookUp(ctx context.Context, keys []string) ([]*mvccpb.KeyValue, error) {
+// lookUp reads keys of what c reaches; the result has nil for one that is not there.
+func (s *session) lookUp(ctx context.Context, c *clientv3.Client, what string, keys []string) ([]*mvccpb.KeyValue, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.callTimeout())
 	defer cancel()
 	gets := make([]clientv3.Op, len(keys))
 	for i, key := range keys {
 		gets[i] = clientv3.OpGet(key)
 	}
-	resp, err := s.client.Txn(ctx).Then(gets...).Commit()
+	resp, err := c.Txn(ctx).Then(gets...).Commit()
 	if errors.Is(err, rpctypes.ErrTooManyOps) && len(keys) > 1 {
-		return s.lookUpHalves(ctx, keys)
+		return s.lookUpHalves(ctx, c, what, keys)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read %d keys of peer: %w", len(keys), err)
+		return nil, fmt.Errorf("read %d keys of %s: %w", len(keys), what, err)
 	}
 	found := make([]*mvccpb.KeyValue, len(keys))
 	for i, r := range resp.Responses {
@@ -114,13 +114,13 @@ func (s *session) lookUp(ctx context.Context, keys []string) ([]*mvccpb.KeyValue
 	return found, nil
 }
 
-// lookUpHalves is lookUp for a peer that allows fewer operations a transaction.
-func (s *session) lookUpHalves(ctx context.Context, keys []string) ([]*mvccpb.KeyValue, error) {
-	first, err := s.lookUp(ctx, keys[:len(keys)/2])
+// lookUpHalves is lookUp for an etcd that allows fewer operations a transaction.
+func (s *session) lookUpHalves(ctx context.Context, c *clientv3.Client, what string, keys []string) ([]*mvccpb.KeyValue, error) {
+	first, err := s.lookUp(ctx, c, what, keys[:len(keys)/2])
 	if err != nil {
 		return nil, err
 	}
-	second, err := s.lookUp(ctx, keys[len(keys)/2:])
+	second, err := s.lookUp(ctx, c, what, keys[len(keys)/2:])
 	return append(first, second...), err
 }
 

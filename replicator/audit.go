@@ -3,6 +3,7 @@ package replicator
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -19,9 +20,6 @@ const (
 // slowly, and has what differs mended: what no event told of, such as a key that
 // was overwritten on the peer by hand, or lost its lease there.
 func (s *session) auditAlways(ctx context.Context) error {
-	if err := s.auditIfCountsDiffer(ctx); err != nil {
-		return err
-	}
 	for {
 		parts := units(s.table.within(all), "", unitKeys)
 		pause := s.auditPeriod() / time.Duration(max(len(parts), auditUnitsPerPass))
@@ -37,79 +35,6 @@ func (s *session) auditAlways(ctx context.Context) error {
 			}
 		}
 	}
-}
-
-const (
-	// countTries are made, countPause apart, to find a moment without changes.
-	countTries = 10
-	countPause = time.Second
-)
-
-// auditIfCountsDiffer audits the whole mirror at once when, at the beginning of a
-// session, the two sides have not the same number of keys although nothing is under
-// way: somebody removed or added keys on the peer while nobody mirrored. On a mirror
-// that changes all the time it finds no such moment, and leaves it to the next audit.
-func (s *session) auditIfCountsDiffer(ctx context.Context) error {
-	for range countTries {
-		if !sleep(ctx, countPause) {
-			return ctx.Err()
-		}
-		if s.rec.recorded() == 0 || s.full.Load() {
-			continue
-		}
-		quiet, differ, err := s.compareCounts(ctx)
-		if err != nil {
-			return err
-		}
-		if !quiet {
-			continue
-		}
-		if !differ {
-			return nil
-		}
-		s.log.Warn("mirror and origin have not the same number of keys, auditing")
-		for _, part := range units(s.table.within(all), "", unitKeys) {
-			if err := s.audit(ctx, part); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	return nil
-}
-
-// compareCounts counts the keys of both sides. quiet says that nothing changed and
-// nothing was under way meanwhile; without that, differ means nothing.
-func (s *session) compareCounts(ctx context.Context) (quiet, differ bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, s.callTimeout())
-	defer cancel()
-	before := s.queue.depth()
-	ours, err := s.source.Get(ctx, s.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
-	if err != nil {
-		return false, false, fmt.Errorf("count keys of own etcd: %w", err)
-	}
-	theirs, err := s.client.Get(ctx, s.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
-	if err != nil {
-		return false, false, fmt.Errorf("count keys of peer: %w", err)
-	}
-	head, err := s.head(ctx)
-	if err != nil {
-		return false, false, err
-	}
-	if err := s.reach(ctx, head, false); err != nil {
-		return false, false, nil // not within the time: it is not quiet
-	}
-	after := s.queue.depth()
-	quiet = before.entries == 0 && after.entries == 0 && s.lastRevision() <= before.position
-	return quiet, ours.Count != theirs.Count, nil
-}
-
-// lastRevision is that of the last change seen, 0 before the first.
-func (s *session) lastRevision() int64 {
-	if last := s.last.Load(); last != nil {
-		return last.Kv.ModRevision
-	}
-	return 0
 }
 
 func (r *Replicator) auditPeriod() time.Duration {
@@ -133,12 +58,14 @@ func (s *session) audit(ctx context.Context, in span) error {
 	if err := s.reach(ctx, head, true); err != nil {
 		return err
 	}
-	for len(suspects) > 0 {
-		n := min(len(suspects), maxTxnOps)
-		if err := s.mendDrift(ctx, suspects[:n]); err != nil {
+	return s.mendSuspects(ctx, suspects)
+}
+
+func (s *session) mendSuspects(ctx context.Context, suspects []string) error {
+	for some := range slices.Chunk(suspects, maxTxnOps) {
+		if err := s.mendDrift(ctx, some); err != nil {
 			return err
 		}
-		suspects = suspects[n:]
 	}
 	return nil
 }
@@ -160,36 +87,47 @@ func (s *session) suspects(ctx context.Context, in span) ([]string, error) {
 	}
 }
 
+// auditAll audits the whole mirror, without a pause.
+func (s *session) auditAll(ctx context.Context) error {
+	for _, part := range units(s.table.within(all), "", unitKeys) {
+		if err := s.audit(ctx, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // mendDrift looks at suspects again, on both sides, and has the ranges of those
 // that still differ mended.
 func (s *session) mendDrift(ctx context.Context, suspects []string) error {
-	theirs, err := s.lookUp(ctx, suspects)
+	theirs, err := s.lookUp(ctx, s.client, "peer", suspects)
+	if err != nil {
+		return err
+	}
+	ours, err := s.lookUp(ctx, s.source, "own etcd", suspects)
 	if err != nil {
 		return err
 	}
 	for i, key := range suspects {
-		call, cancel := context.WithTimeout(ctx, s.callTimeout())
-		got, err := s.source.Get(call, key)
-		cancel()
-		if err != nil {
-			return fmt.Errorf("read own etcd: %w", err)
-		}
 		o := op{kind: opDelete}
-		if len(got.Kvs) > 0 {
-			o = op{kind: opPut, value: got.Kvs[0].Value}
+		if ours[i] != nil {
+			o = op{kind: opPut, value: ours[i].Value}
 		}
-		if s.holds(key, o, theirs[i]) || s.queue.has(key) {
+		if s.holds(key, o, theirs[i]) || s.queue.has(key) || s.poison.is(key) {
 			continue
 		}
 		lease := clientv3.LeaseID(0)
 		if theirs[i] != nil {
 			lease = clientv3.LeaseID(theirs[i].Lease)
 		}
+		span, fresh := s.table.block(s.relative(key))
+		if !fresh {
+			s.doubts.add(key, 0) // being mended: whether this key is, shows once it is done
+			continue
+		}
 		s.meter.drift()
 		s.log.Warn("mirror had drifted from its origin, mending", "key", key, "on_peer", theirs[i] != nil, "lease", fmt.Sprintf("%x", int64(lease)))
-		if span, fresh := s.table.block(s.relative(key)); fresh {
-			s.tasks.add(span)
-		}
+		s.tasks.add(span)
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package replicator
 
 import (
+	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -28,22 +30,61 @@ func TestAnAuditMendsDrift(t *testing.T) {
 	r.waitMirrored()
 }
 
-// Keys that are deleted on the peer while nobody mirrors tell no one either: the
-// next session counts.
+// Keys that are deleted on the peer while nobody mirrors come back with the next
+// session, on a mirror that never rests too, and where the peer has forgotten that
+// they were deleted.
 func TestKeysRemovedWhileNobodyMirrorsComeBack(t *testing.T) {
-	noLeaks(t)
-	r := newRig(t)
-	r.put(0, 500, "v")
-	first := r.start()
-	r.waitMirrored()
-	r.waitState(first, StateLive)
-	if err := first.stop(); err != nil {
-		t.Fatal(err)
+	for name, compact := range map[string]bool{"known": false, "compacted": true} {
+		t.Run(name, func(t *testing.T) {
+			noLeaks(t)
+			r := newRig(t)
+			r.put(0, 500, "v")
+			first := r.start()
+			r.waitMirrored()
+			r.waitState(first, StateLive)
+			if err := first.stop(); err != nil {
+				t.Fatal(err)
+			}
+			deleted, err := r.to.Delete(t.Context(), r.key(100), clientv3.WithRange(r.key(120)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if compact {
+				if _, err := r.to.Compact(t.Context(), deleted.Header.Revision); err != nil {
+					t.Fatal(err)
+				}
+			}
+			stop := r.keepChanging(400)
+			second := r.start()
+			r.waitState(second, StateLive)
+			eventually(t, "the keys are back", func() string {
+				got, err := r.to.Get(t.Context(), r.key(100), clientv3.WithRange(r.key(120)), clientv3.WithCountOnly())
+				if err != nil || got.Count != 20 {
+					return fmt.Sprint(got, err)
+				}
+				return ""
+			})
+			stop()
+			r.waitMirrored()
+		})
 	}
-	if _, err := r.to.Delete(t.Context(), r.key(100), clientv3.WithRange(r.key(120))); err != nil {
-		t.Fatal(err)
+}
+
+// keepChanging changes a key of the origin without a pause, until stop is called.
+func (r *rig) keepChanging(i int) (stop func()) {
+	ctx, cancel := context.WithCancel(r.t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for n := 0; ctx.Err() == nil; n++ {
+			if _, err := r.from.Put(ctx, r.key(i), fmt.Sprint(n)); err != nil && ctx.Err() == nil {
+				r.t.Error(err)
+				return
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
 	}
-	second := r.start()
-	r.waitState(second, StateLive)
-	r.waitMirrored()
 }

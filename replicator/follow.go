@@ -48,32 +48,71 @@ func (s *session) count(key string, rev int64, more int) {
 }
 
 // watchPeer watches the mirror on the peer for deletes that this session did not
-// make: a lease revoked, keys removed by hand. Their ranges are mended.
+// make: a lease revoked, keys removed by hand. Their ranges are mended. It begins
+// where whoever recorded the mirror's state had seen them all, so that it finds
+// what was deleted while nobody mirrored.
 func (s *session) watchPeer(ctx context.Context) error {
-	ctx = s.ownStream(ctx, "peer")
-	watch := s.client.Watch(ctx, s.prefix, clientv3.WithPrefix(), clientv3.WithFilterPut(), clientv3.WithRev(s.found.revision+1))
-	for resp := range watch {
-		if err := resp.Err(); err != nil {
-			return fmt.Errorf("watch peer: %w", err)
-		}
-		for _, event := range resp.Events {
-			s.noticeDelete(string(event.Kv.Key), event.Kv.ModRevision)
-		}
+	ctx = s.ownStream(ctx, peerStream)
+	compacted, err := s.noticeDeletes(ctx, s.peerWatched.Load())
+	if !compacted {
+		return err
 	}
-	return watchEnded(ctx, "peer")
+	s.doubts.addAll()
+	_, err = s.noticeDeletes(ctx, s.found.revision)
+	return err
 }
 
+const peerStream = "peer"
+
+// noticeDeletes watches from the peer's revision after from.
+func (s *session) noticeDeletes(ctx context.Context, from int64) (compacted bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for resp := range s.client.Watch(ctx, s.prefix, clientv3.WithPrefix(), clientv3.WithFilterPut(), clientv3.WithRev(from+1)) {
+		if err := resp.Err(); err != nil {
+			return resp.CompactRevision > 0 && from < s.found.revision, fmt.Errorf("watch peer: %w", err)
+		}
+		rev := int64(0)
+		for _, event := range resp.Events {
+			rev = event.Kv.ModRevision
+			s.noticeDelete(string(event.Kv.Key), rev)
+		}
+		if resp.IsProgressNotify() {
+			rev = resp.Header.Revision
+		}
+		if s.doubts.none() {
+			raise(&s.peerWatched, rev)
+		}
+	}
+	return false, watchEnded(ctx, "peer")
+}
+
+// noticeDelete takes a delete on the peer. One that may be a predecessor's, or this
+// session's own, is looked into when that can be told; any other is mended at once.
 func (s *session) noticeDelete(key string, rev int64) {
-	if s.queue.has(key) || s.deleted.has(rev) || !strings.HasPrefix(key, s.prefix) {
+	underway := s.queue.has(key)
+	if s.deleted.has(rev) || !strings.HasPrefix(key, s.prefix) {
+		return
+	}
+	if underway || rev <= s.fence.since {
+		s.doubts.add(key, rev)
 		return
 	}
 	span, fresh := s.table.block(s.relative(key))
 	if !fresh {
+		s.doubts.add(key, rev)
 		return
 	}
 	s.meter.foreignDelete()
 	s.log.Warn("keys of the mirror were deleted on the peer, mending", "key", key, "peer_revision", rev)
 	s.tasks.add(span)
+}
+
+// askPeer has the peer say how far the watch of it is.
+func (s *session) askPeer(ctx context.Context) {
+	if err := s.client.RequestProgress(s.ownStream(ctx, peerStream)); err != nil {
+		s.log.Debug("ask for progress of the peer's watch", "error", err)
+	}
 }
 
 // revisions remembers the last of the peer's revisions in which this session

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -267,6 +268,7 @@ func (r *rig) waitState(rep *running, want State) PeerStatus {
 // changes records every event below the origin's prefix on the peer.
 type changes struct {
 	t      *testing.T
+	to     *clientv3.Client
 	cancel context.CancelFunc
 	done   chan struct{}
 	events []*clientv3.Event
@@ -275,24 +277,38 @@ type changes struct {
 func (r *rig) recordChanges() *changes {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &changes{t: r.t, cancel: cancel, done: make(chan struct{})}
-	w := r.to.Watch(ctx, r.prefix, clientv3.WithPrefix(), clientv3.WithCreatedNotify(), clientv3.WithPrevKV())
+	c := &changes{t: r.t, to: r.to, cancel: cancel, done: make(chan struct{})}
+	w := r.to.Watch(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithCreatedNotify(), clientv3.WithPrevKV())
 	<-w // created
 	go func() {
 		defer close(c.done)
 		for resp := range w {
-			c.events = append(c.events, resp.Events...)
+			for _, e := range resp.Events {
+				switch key := string(e.Kv.Key); {
+				case key == endOfRecording:
+					return
+				case strings.HasPrefix(key, r.prefix):
+					c.events = append(c.events, e)
+				}
+			}
 		}
 	}()
 	r.t.Cleanup(cancel)
 	return c
 }
 
+// endOfRecording is a key whose change ends one.
+const endOfRecording = "/end-of-recording"
+
 // stop ends the recording, once everything up to now has been seen, and returns
 // the number of puts and deletes.
 func (c *changes) stop() (puts, deletes int) {
-	c.cancel()
+	c.t.Helper()
+	if _, err := c.to.Put(c.t.Context(), endOfRecording, ""); err != nil {
+		c.t.Fatal(err)
+	}
 	<-c.done
+	c.cancel()
 	for _, e := range c.events {
 		if e.Type == clientv3.EventTypeDelete {
 			deletes++

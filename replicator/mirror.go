@@ -57,6 +57,8 @@ type mirror struct {
 	last *clientv3.Event
 	// repair: an operator wants the mirror rebuilt.
 	repair bool
+	// lost: most of the mirror's keys or leases were found gone.
+	lost bool
 }
 
 func (r *Replicator) mirror(peer Peer, lead Leadership) (*mirror, error) {
@@ -100,6 +102,7 @@ func (m *mirror) run(ctx context.Context) error {
 			continue
 		}
 		m.status.fail(err)
+		m.lost = m.lost || errors.Is(err, errLeasesLost)
 		if errors.Is(err, ErrFenced) || errors.Is(err, errNotLeading) {
 			m.log.Warn("mirroring stopped", "error", err)
 			return err

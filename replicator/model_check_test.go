@@ -150,6 +150,9 @@ type checker struct {
 type showing struct {
 	at, upTo int
 	present  bool
+	// taken is the peer's revision in which somebody else deleted it last; 0 if
+	// it is back.
+	taken int64
 }
 
 // bothWatched is by how much one side's watch may tell of a change sooner than
@@ -196,7 +199,7 @@ func (c *checker) seeMirrored(s sighting) string {
 }
 
 func (c *checker) seePut(s sighting, key *showing) string {
-	key.present = true
+	key.present, key.taken = true, 0
 	versions := c.truth.keys[s.key]
 	at := next(versions, max(key.at, 0), s.at, func(v version) bool { return v.present && v.value == s.value })
 	switch {
@@ -220,6 +223,7 @@ func (c *checker) seeDelete(s sighting, key *showing) string {
 	versions := c.truth.keys[s.key]
 	key.upTo = max(key.upTo, last(versions, s.at, func(v version) bool { return !v.present }))
 	if c.excuse.excused(s) != "" {
+		key.taken = s.rev
 		return ""
 	}
 	at := next(versions, max(key.at, 0), s.at, func(v version) bool { return !v.present })
@@ -256,7 +260,8 @@ func last(versions []version, at time.Time, match func(version) bool) int {
 }
 
 // seeState checks the promise of a checkpoint: that the mirror has everything up
-// to it, but for ranges that are recorded as incomplete.
+// to it, but for ranges that are recorded as incomplete, and for what somebody else
+// deleted after the peer's revision that is recorded.
 func (c *checker) seeState(s sighting) string {
 	c.state = nil
 	state := &mirrorv1.State{}
@@ -293,7 +298,10 @@ func (c *checker) behind(key string, state *mirrorv1.State) string {
 	if is == nil {
 		is = &showing{at: -1, upTo: -1}
 	}
-	if want < 0 || is.upTo >= want || incomplete(state, key[len(c.prefix):]) {
+	if want < 0 || incomplete(state, key[len(c.prefix):]) || is.taken > state.GetPeerRevision() {
+		return ""
+	}
+	if is.taken == 0 && is.upTo >= want {
 		return ""
 	}
 	// What is there may be newer than the checkpoint, and needs no event when it is

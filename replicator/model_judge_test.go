@@ -23,7 +23,7 @@ func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
 		return sighting{at: at(seconds), rev: rev, key: k, deleted: true, lease: 7}
 	}
 	told := func(rev, checkpoint int64, lease *mirrorv1.Lease) sighting {
-		value, err := proto.Marshal(&mirrorv1.State{Phase: mirrorv1.Phase_PHASE_COMPLETE, Checkpoint: checkpoint, Leases: []*mirrorv1.Lease{lease}})
+		value, err := proto.Marshal(&mirrorv1.State{Phase: mirrorv1.Phase_PHASE_COMPLETE, Checkpoint: checkpoint, PeerRevision: 80, Leases: []*mirrorv1.Lease{lease}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,6 +51,8 @@ func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
 		{"outside", []sighting{{at: at(1), rev: 1, key: keyspace.RegionPrefix("b") + "k", value: "v1", lease: 7}}, true},
 		{"behind its checkpoint", []sighting{put(1, 1, "v1"), told(2, 3, &mirrorv1.Lease{Id: 7})}, true},
 		{"behind, and recorded so", []sighting{put(1, 1, "v1"), told(2, 3, &mirrorv1.Lease{Id: 7, Incomplete: true})}, false},
+		{"taken, and seen so", []sighting{put(1, 1, "v2"), gone(2, 77), told(78, 3, &mirrorv1.Lease{Id: 7})}, true},
+		{"taken, and not yet seen", []sighting{put(1, 1, "v2"), {at: at(2), rev: 90, key: k, deleted: true, lease: 8}, told(91, 3, &mirrorv1.Lease{Id: 7})}, false},
 		{"at its checkpoint", []sighting{put(1, 1, "v1"), told(2, 1, &mirrorv1.Lease{Id: 7})}, false},
 		{"older once the peer was restored", []sighting{put(1, 1, "v1"), put(2, 2, "v2"), {at: at(3), rev: 1}, put(4, 2, "v1")}, false},
 		{"older than what was restored", []sighting{put(1, 1, "v2"), put(2, 2, "v2"), {at: at(3), rev: 1}, put(4, 2, "v1")}, true},

@@ -20,6 +20,7 @@ func (s *session) recordAlways(ctx context.Context) error {
 	busy := false
 	for sleep(ctx, recordEvery) {
 		s.report(ctx)
+		s.askPeer(ctx) // for the next record
 		if s.rec.recorded() == 0 {
 			continue // not complete yet
 		}

@@ -24,6 +24,8 @@ type session struct {
 	table *leaseTable
 	queue *queue
 	tasks *tasks
+	// doubts are what may have to be mended.
+	doubts *doubts
 	// streams names the session's watch streams.
 	streams string
 	// liveLease is the lease of the live key.
@@ -44,7 +46,10 @@ type session struct {
 	fills     atomic.Int64
 	// seenOwn and seenTheirs are the highest revisions of either store seen.
 	seenOwn, seenTheirs atomic.Int64
-	rebuilt             atomic.Bool
+	// peerWatched is the revision of the peer up to which deletes of others are
+	// known, and their ranges blocked.
+	peerWatched atomic.Int64
+	rebuilt     atomic.Bool
 	// background is for what ends by itself; its failure ends the session.
 	background *errgroup.Group
 	sendMu     sync.Mutex
@@ -62,13 +67,15 @@ func newSession(m *mirror, f found, held fence) *session {
 		mirror: m, found: f, fence: held, table: table,
 		queue:     newQueue(),
 		tasks:     newTasks(),
+		doubts:    newDoubts(),
 		asked:     make(chan struct{}, 1),
 		liveLease: f.liveLease,
 		poison:    newPoison(),
 		streams:   hex.EncodeToString(newToken()),
 	}
-	s.rec = &recorder{mirror: m, fence: held, table: table, seen: &s.seenTheirs}
+	s.rec = &recorder{mirror: m, fence: held, table: table, seen: &s.seenTheirs, watched: &s.peerWatched}
 	s.seenTheirs.Store(f.revision)
+	s.peerWatched.Store(f.revision)
 	s.liveWanted.Store(int64(f.liveLease))
 	s.valueSize.Store(firstValueSize)
 	return s
@@ -124,13 +131,16 @@ func (s *session) remember() {
 		s.mirror.last = last // what was seen before a rebuild may be another history's
 	}
 	if s.rebuilt.Load() {
-		s.restored, s.mirror.repair = "", false
+		s.restored, s.mirror.repair, s.mirror.lost = "", false, false
 	}
 }
 
 // work runs everything that a session does at the same time.
 func (s *session) work(ctx context.Context, p plan, begun time.Time) error {
 	if p.reason == "" {
+		if watched := s.found.state.GetPeerRevision(); watched > 0 {
+			s.peerWatched.Store(min(watched, s.found.revision))
+		}
 		s.queue.pause(true)
 	} else {
 		s.table.update(all, func(r *leaseRange) { r.blocked = true })
@@ -142,7 +152,7 @@ func (s *session) work(ctx context.Context, p plan, begun time.Time) error {
 	for _, job := range []func(context.Context) error{
 		func(ctx context.Context) error { return s.follow(ctx, p.from, opened) },
 		func(ctx context.Context) error { return s.converge(ctx, p, begun, opened) },
-		s.mendAlways, s.renewAlways, s.sendAlways, s.watchPeer, s.recordAlways, s.probeAlways, s.auditAlways,
+		s.mendAlways, s.renewAlways, s.sendAlways, s.watchPeer, s.recordAlways, s.probeAlways, s.auditAlways, s.dispelAlways,
 		s.credentialsAlways, s.repairAlways, s.inspect, s.watchRecords,
 	} {
 		g.Go(func() error { return job(ctx) })
@@ -207,7 +217,7 @@ func (s *session) decide(ctx context.Context, dead int) (plan, error) {
 	}
 	s.table.perLease = keysPerLease(int(head.Count))
 	c := circumstances{
-		owner: s.found.owner, state: s.found.state, own: s.own.id, theirs: s.theirs.id, restored: s.restored, repair: s.repair,
+		owner: s.found.owner, state: s.found.state, own: s.own.id, theirs: s.theirs.id, restored: s.restored, repair: s.repair, lost: s.lost,
 		ttl: s.ttlSeconds(), ranges: len(s.table.ranges), dead: dead, head: head.Header.Revision,
 	}
 	if s.found.state.GetCheckpoint() > 0 {

@@ -78,6 +78,8 @@ type recorder struct {
 	table *leaseTable
 	// seen is the highest revision of the peer that the session has seen.
 	seen *atomic.Int64
+	// watched is that up to which it knows of the deletes of others.
+	watched *atomic.Int64
 	// written are the last values that were, or are about to be, written.
 	written sums
 	mu      sync.Mutex
@@ -94,9 +96,10 @@ func (r *recorder) write(ctx context.Context) error {
 	s := &mirrorv1.State{
 		Phase: r.phase, OriginStore: r.own.id, PeerStore: r.theirs.id,
 		Checkpoint: r.checkpoint, Witness: r.witness, LeaseTtl: r.ttlSeconds(), Updated: timestamppb.Now(),
+		PeerRevision: r.watched.Load(), // before the table is read: what it knows of is blocked there
 	}
 	for _, l := range r.table.within(all) {
-		s.Leases = append(s.Leases, &mirrorv1.Lease{Id: int64(l.id), Start: l.start, Incomplete: l.incomplete})
+		s.Leases = append(s.Leases, &mirrorv1.Lease{Id: int64(l.id), Start: l.start, Incomplete: l.incomplete || l.blocked})
 	}
 	value, err := proto.Marshal(s)
 	if err != nil {

@@ -44,6 +44,8 @@ type circumstances struct {
 	restored string
 	// repair: an operator wants it rebuilt.
 	repair bool
+	// lost: this process found most of the mirror's keys or leases gone.
+	lost bool
 	// ttl in seconds is what leases are granted with now.
 	ttl int64
 	// ranges are on leases of which dead no longer exist.
@@ -90,7 +92,7 @@ func choose(c circumstances) plan {
 		return plan{reason: reasonUnfinished}
 	case state.GetLeaseTtl() != c.ttl:
 		return plan{reason: reasonTTL}
-	case 2*c.dead > c.ranges:
+	case c.lost, 2*c.dead > c.ranges:
 		return plan{reason: reasonLeases}
 	case c.witness == forgotten:
 		return plan{reason: reasonCompacted}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"strings"
 	"time"
@@ -50,11 +49,11 @@ func (f *clientFlags) dial() (*remote.Registry, error) {
 	if (f.cert == "") != (f.key == "") {
 		return nil, usage(errors.New("--tls-cert and --tls-key go together: give both"))
 	}
-	if err := checkRegistrar(f.address()); err != nil {
+	if err := config.CheckRegistrar(f.address()); err != nil {
 		return nil, usage(err)
 	}
 	options := []remote.Option{remote.WithDialOptions(grpc.WithStatsHandler(&f.contact))}
-	if f.tls || f.ca != "" || f.cert != "" {
+	if f.secure() {
 		t, err := config.ClientTLS(f.ca, f.cert, f.key)
 		if err != nil {
 			return nil, usage(fmt.Errorf("load client TLS: %w", err))
@@ -68,21 +67,8 @@ func (f *clientFlags) dial() (*remote.Registry, error) {
 	return r, nil
 }
 
-// checkRegistrar accepts host:port, a list of them, and the targets of gRPC's that
-// name a scheme.
-func checkRegistrar(address string) error {
-	if strings.Contains(address, ":///") || strings.HasPrefix(address, "unix:") {
-		return nil
-	}
-	for one := range strings.SplitSeq(address, ",") {
-		host, port, err := net.SplitHostPort(strings.TrimSpace(one))
-		if err == nil && port != "" && !strings.Contains(host, "/") {
-			continue
-		}
-		return fmt.Errorf("--registrar %q: want host:port, the address that the registrar serves gRPC at; TLS is asked for with --tls or --tls-ca", address)
-	}
-	return nil
-}
+// secure reports whether the flags ask for TLS.
+func (f *clientFlags) secure() bool { return f.tls || f.ca != "" || f.cert != "" }
 
 // ask connects to the registrar for one question. What could not be asked is not
 // known: the exit code says so.

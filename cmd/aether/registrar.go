@@ -20,6 +20,7 @@ import (
 	"github.com/aether-federation/aether/internal/registrar"
 	"github.com/aether-federation/aether/internal/registrar/etcdfeed"
 	"github.com/aether-federation/aether/internal/registrar/sweep"
+	"github.com/aether-federation/aether/internal/xds"
 	"github.com/aether-federation/aether/registry"
 	"github.com/aether-federation/aether/registry/etcd"
 )
@@ -50,17 +51,13 @@ func (a *app) registrarCommand() *cobra.Command {
 	return cmd
 }
 
-// logger writes as c says, to standard error.
-func (a *app) logger(c config.Registrar) (*slog.Logger, error) {
-	level, err := c.Level()
-	if err != nil {
-		return nil, err
-	}
+// logger writes from a level on in a format, to standard error.
+func (a *app) logger(level slog.Level, format string) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
-	if c.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(a.err, options)), nil
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(a.err, options))
 	}
-	return slog.New(slog.NewTextHandler(a.err, options)), nil
+	return slog.New(slog.NewTextHandler(a.err, options))
 }
 
 // gcPercent is how much a registrar's heap may grow between collections, unless
@@ -73,10 +70,11 @@ func (a *app) runRegistrar(ctx context.Context, c config.Registrar) (err error) 
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	log, err := a.logger(c)
+	level, err := c.Level()
 	if err != nil {
 		return err
 	}
+	log := a.logger(level, c.LogFormat)
 	// Ports come first: one that is taken is told before anything runs.
 	listeners, err := listen(c, log)
 	if err != nil {
@@ -118,15 +116,19 @@ func awaitEtcd(ctx context.Context, c config.Registrar, log *slog.Logger, w regi
 // process is what runs in one registrar process.
 type process struct {
 	server   *registrar.Server
+	xds      *xds.Server
 	mirrors  *mirrors.Mirrors
 	presence *etcd.Presence
 	sweeper  *sweep.Sweeper
 	store    *ownEtcd
+	log      *slog.Logger
 }
 
 func (p process) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return etcd.Tend(ctx, p.store.client, p.log) })
 	g.Go(func() error { return p.server.Run(ctx) })
+	g.Go(func() error { return p.xds.Run(ctx) })
 	g.Go(func() error { return p.mirrors.Run(ctx) })
 	g.Go(func() error { return p.presence.Run(ctx) })
 	g.Go(func() error { return p.sweeper.Run(ctx) })
@@ -150,11 +152,12 @@ func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l *listeners) (pro
 	origin := registry.Origin{Region: c.Region, Cluster: c.ClusterName}
 	census := registrar.NewCensus(registrar.CensusConfig{Origin: origin, Grace: c.SweepGrace, Log: log})
 	store, err := etcd.New(etcd.Config{
-		Client: own.client, Origin: origin, Log: log, Present: census.Present, Known: census.Known,
+		Client: own.client, Origin: origin, Log: log, Present: census.Present, Known: census.Known, OnCommit: metrics.Committing,
 	})
 	if err != nil {
 		return process{}, err
 	}
+	metrics.ShowQueue(store.Waiting)
 	f, err := etcd.NewFeed(etcd.FeedConfig{Client: own.client, Log: log, OnUnparsable: metrics.Unparsable})
 	if err != nil {
 		return process{}, err
@@ -183,7 +186,25 @@ func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l *listeners) (pro
 		GRPC: l.grpc, HTTP: l.http, TLS: l.grpcTLS, HTTPTLS: l.httpTLS, Access: policy, Limits: c.Limits(),
 		LastResort: c.Lapsed == config.LapsedLastResort, Log: log, Metrics: metrics, Gatherer: reg,
 	})
-	return process{server: server, mirrors: m, presence: presence, sweeper: sweeper, store: own}, err
+	if err != nil {
+		return process{}, err
+	}
+	x, err := discovery(c, log, server, reg)
+	return process{server: server, xds: x, mirrors: m, presence: presence, sweeper: sweeper, store: own, log: log}, err
+}
+
+// discovery serves the registrar's view by xDS, on the registrar's own gRPC server.
+func discovery(c config.Registrar, log *slog.Logger, r *registrar.Server, reg prometheus.Registerer) (*xds.Server, error) {
+	x, err := xds.New(xds.Config{
+		Source:      r.View(),
+		Home:        xds.Client{Locality: registry.Locality{Region: c.Region}, Network: c.Network},
+		Translation: c.Translation(), Log: log, Metrics: xds.NewMetrics(reg),
+	})
+	if err != nil {
+		return nil, err
+	}
+	x.Register(r)
+	return x, nil
 }
 
 // listeners are where the process is reached. That of gRPC is not open before

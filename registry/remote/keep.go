@@ -14,9 +14,11 @@ import (
 )
 
 const (
-	// minPause and maxPause bound the wait before watching again.
-	minPause = 100 * time.Millisecond
-	maxPause = 3 * time.Second
+	// firstPause is the longest wait before watching again, maxPause the longest
+	// after several vain attempts. Each wait is a random part of that, so that the
+	// clients of a registrar that went do not come to the next one all at once.
+	firstPause = time.Second
+	maxPause   = 3 * time.Second
 	// maxHeld is how many services a registrar takes digests of.
 	maxHeld = 10000
 	// askEvery is how often a follower asks whether it is in step, and
@@ -78,7 +80,7 @@ type Change struct {
 // called from one goroutine.
 func (r *Registry) Keep(ctx context.Context, f Following) error {
 	k := &keeper{Following: f}
-	pause := minPause
+	pause := firstPause
 	for {
 		told := k.messages
 		err := r.keepOnce(ctx, k)
@@ -94,9 +96,9 @@ func (r *Registry) Keep(ctx context.Context, f Following) error {
 			k.Interrupted(err)
 		}
 		if pause = min(2*pause, maxPause); k.messages > told {
-			pause = minPause
+			pause = firstPause
 		}
-		if err := sleep(ctx, pause/2+rand.N(pause/2)); err != nil {
+		if err := sleep(ctx, rand.N(pause)); err != nil {
 			return err
 		}
 	}

@@ -58,8 +58,8 @@ func (w writes) register(ctx context.Context, endpoints []registry.Endpoint, ttl
 
 // ttlOf refuses what no program can mean; 0 is none.
 func ttlOf(ttl time.Duration) (time.Duration, error) {
-	if ttl < 0 || ttl > 0 && ttl < time.Second {
-		return 0, registry.Invalidf("ttl", "%v is too short: use at least 1s, or leave it out", ttl)
+	if ttl < 0 || ttl > 0 && ttl < registry.MinTTL {
+		return 0, registry.Invalidf("ttl", "is %v: use at least %v, or leave it out", ttl, registry.MinTTL)
 	}
 	return ttl, nil
 }
@@ -141,14 +141,10 @@ func (s *Server) readyz(out http.ResponseWriter, _ *http.Request) {
 }
 
 func (w writes) put(out http.ResponseWriter, r *http.Request) (serving.Message, error) {
-	var ttl time.Duration
-	if text := r.URL.Query().Get("ttl"); text != "" {
-		var err error
-		if ttl, err = time.ParseDuration(text); err != nil {
-			return nil, registry.Invalidf("ttl", "%q is no duration: write it as in 30s", text)
-		}
+	ttl, err := serving.TTLOf(r)
+	if err == nil {
+		ttl, err = ttlOf(ttl)
 	}
-	ttl, err := ttlOf(ttl)
 	if err != nil {
 		return nil, err
 	}

@@ -298,8 +298,11 @@ type State struct {
 	// Sorted by start; a lease is here before its first key.
 	Leases []*Lease `protobuf:"bytes,6,rep,name=leases,proto3" json:"leases,omitempty"`
 	// TTL in seconds that the leases were granted with.
-	LeaseTtl      int64                  `protobuf:"varint,7,opt,name=lease_ttl,json=leaseTtl,proto3" json:"lease_ttl,omitempty"`
-	Updated       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=updated,proto3" json:"updated,omitempty"`
+	LeaseTtl int64                  `protobuf:"varint,7,opt,name=lease_ttl,json=leaseTtl,proto3" json:"lease_ttl,omitempty"`
+	Updated  *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=updated,proto3" json:"updated,omitempty"`
+	// A revision of the peer: keys of the mirror that somebody else deleted up to
+	// then are back, or their range is incomplete. 0: not known.
+	PeerRevision  int64 `protobuf:"varint,9,opt,name=peer_revision,json=peerRevision,proto3" json:"peer_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -390,6 +393,13 @@ func (x *State) GetUpdated() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *State) GetPeerRevision() int64 {
+	if x != nil {
+		return x.PeerRevision
+	}
+	return 0
+}
+
 // Live is the value of /aether/v1/mirrors/<origin>/live on a peer. The key is
 // on a lease of its own, renewed in the same round as the others.
 type Live struct {
@@ -465,7 +475,7 @@ const file_aether_mirror_v1_mirror_proto_rawDesc = "" +
 	"\aWitness\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12!\n" +
 	"\fmod_revision\x18\x02 \x01(\x03R\vmodRevision\x12!\n" +
-	"\fvalue_sha256\x18\x03 \x01(\fR\vvalueSha256\"\xd1\x02\n" +
+	"\fvalue_sha256\x18\x03 \x01(\fR\vvalueSha256\"\xf6\x02\n" +
 	"\x05State\x12-\n" +
 	"\x05phase\x18\x01 \x01(\x0e2\x17.aether.mirror.v1.PhaseR\x05phase\x12!\n" +
 	"\forigin_store\x18\x02 \x01(\tR\voriginStore\x12\x1d\n" +
@@ -477,7 +487,8 @@ const file_aether_mirror_v1_mirror_proto_rawDesc = "" +
 	"\awitness\x18\x05 \x01(\v2\x19.aether.mirror.v1.WitnessR\awitness\x12/\n" +
 	"\x06leases\x18\x06 \x03(\v2\x17.aether.mirror.v1.LeaseR\x06leases\x12\x1b\n" +
 	"\tlease_ttl\x18\a \x01(\x03R\bleaseTtl\x124\n" +
-	"\aupdated\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\aupdated\"F\n" +
+	"\aupdated\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\aupdated\x12#\n" +
+	"\rpeer_revision\x18\t \x01(\x03R\fpeerRevision\"F\n" +
 	"\x04Live\x12!\n" +
 	"\forigin_store\x18\x01 \x01(\tR\voriginStore\x12\x1b\n" +
 	"\tlease_ttl\x18\x02 \x01(\x03R\bleaseTtl*E\n" +
