@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
+	"github.com/aether-federation/aether/internal/access"
 	"github.com/aether-federation/aether/internal/etcdtest"
 	"github.com/aether-federation/aether/internal/registrar"
 	"github.com/aether-federation/aether/internal/registrar/etcdfeed"
@@ -51,6 +52,8 @@ type fleet struct {
 	view   *registrar.View
 	target string
 	ready  time.Duration
+	// limits of each client.
+	limits access.Limits
 }
 
 func newFleet(b *testing.B) *fleet {
@@ -74,7 +77,7 @@ func (f *fleet) start() {
 	web, err := net.Listen("tcp", "127.0.0.1:0")
 	must(f.b, err)
 	s, err := registrar.New(registrar.Config{
-		Origin: registry.Origin{Region: "a", Cluster: "c1"}, Store: store, Feed: etcdfeed.New(feed), GRPC: l, HTTP: web,
+		Origin: registry.Origin{Region: "a", Cluster: "c1"}, Store: store, Feed: etcdfeed.New(feed), GRPC: l, HTTP: web, Limits: f.limits,
 	})
 	must(f.b, err)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -3,6 +3,7 @@ package registry
 import (
 	"net/netip"
 	"strings"
+	"time"
 )
 
 // Limits of what an endpoint may carry. They keep a batch of [MaxBatch]
@@ -15,6 +16,13 @@ const (
 	MaxMetadata  = 64       // entries
 	MaxMetaKey   = 253      // bytes of one key
 	MaxMetaBytes = 16 << 10 // bytes of all keys and values together
+)
+
+// MinTTL and MaxTTL limit for how long an endpoint may be registered without being
+// registered again. A shorter one would not outlast a change of etcd's leader.
+const (
+	MinTTL = 5 * time.Second
+	MaxTTL = 24 * time.Hour
 )
 
 // ValidateRegion returns an Invalid error unless s can name a region.

@@ -147,11 +147,12 @@ func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l *listeners) (pro
 	origin := registry.Origin{Region: c.Region, Cluster: c.ClusterName}
 	census := registrar.NewCensus(registrar.CensusConfig{Origin: origin, Grace: c.SweepGrace, Log: log})
 	store, err := etcd.New(etcd.Config{
-		Client: own.client, Origin: origin, Log: log, Present: census.Present, Known: census.Known,
+		Client: own.client, Origin: origin, Log: log, Present: census.Present, Known: census.Known, OnCommit: metrics.Committing,
 	})
 	if err != nil {
 		return process{}, err
 	}
+	metrics.ShowQueue(store.Waiting)
 	f, err := etcd.NewFeed(etcd.FeedConfig{Client: own.client, Log: log, OnUnparsable: metrics.Unparsable})
 	if err != nil {
 		return process{}, err

@@ -13,9 +13,11 @@ import (
 )
 
 const (
-	// minPause and maxPause bound the wait before watching again.
-	minPause = 100 * time.Millisecond
-	maxPause = 3 * time.Second
+	// firstPause is the longest wait before watching again, maxPause the longest
+	// after several vain attempts. Each wait is a random part of that, so that the
+	// clients of a registrar that went do not come to the next one all at once.
+	firstPause = time.Second
+	maxPause   = 3 * time.Second
 	// maxHeld is how many services a registrar takes digests of.
 	maxHeld = 10000
 )
@@ -34,7 +36,7 @@ const (
 // them. It keeps every endpoint that it told in memory.
 func (r *Registry) Follow(ctx context.Context, q registry.Query, fn func(registry.Event) error, interrupted func(error)) error {
 	f := newFollower(q, fn)
-	pause := minPause
+	pause := firstPause
 	for {
 		told := f.messages
 		err := r.stream(ctx, f.request(), f.take)
@@ -50,9 +52,9 @@ func (r *Registry) Follow(ctx context.Context, q registry.Query, fn func(registr
 			interrupted(err)
 		}
 		if pause = min(2*pause, maxPause); f.messages > told {
-			pause = minPause
+			pause = firstPause
 		}
-		if err := sleep(ctx, pause/2+rand.N(pause/2)); err != nil {
+		if err := sleep(ctx, rand.N(pause)); err != nil {
 			return err
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 const (
@@ -91,10 +92,26 @@ func (r *Registry) Close() error { return r.conn.Close() }
 // Register implements [registry.Registry]. At most 10,000 endpoints are sent in
 // one call; a key twice among more is found in the same call only.
 func (r *Registry) Register(ctx context.Context, endpoints []registry.Endpoint) (registry.Revision, error) {
+	return r.register(ctx, &registryv1.RegisterRequest{}, endpoints)
+}
+
+// RegisterFor is Register of endpoints that go when they are not registered again
+// within ttl, which [registry.ValidateTTL] limits; about three times as often is
+// right. Those that are registered together should be registered together again,
+// which costs the registry no write.
+func (r *Registry) RegisterFor(ctx context.Context, ttl time.Duration, endpoints []registry.Endpoint) (registry.Revision, error) {
+	if err := registry.ValidateTTL(ttl, endpoints); err != nil {
+		return "", err
+	}
+	return r.register(ctx, &registryv1.RegisterRequest{Ttl: durationpb.New(ttl)}, endpoints)
+}
+
+// register sends req with endpoints.
+func (r *Registry) register(ctx context.Context, req *registryv1.RegisterRequest, endpoints []registry.Endpoint) (registry.Revision, error) {
 	if len(endpoints) > maxCall {
 		return "", tooMany(len(endpoints))
 	}
-	req := &registryv1.RegisterRequest{Endpoints: make([]*registryv1.Endpoint, len(endpoints))}
+	req.Endpoints = make([]*registryv1.Endpoint, len(endpoints))
 	for i, e := range endpoints {
 		if !e.IP.IsValid() {
 			return "", noAddress(i)

@@ -118,3 +118,14 @@ func (r *Registry) Sweep(ctx context.Context) (*registryv1.SweepResponse, error)
 	}
 	return answer, nil
 }
+
+// AcceptSweep lets what is due pass the brake, once, if that is at most so many
+// endpoints; if it is more by now, that is a Conflict, and nothing is removed. It
+// takes an admin.
+func (r *Registry) AcceptSweep(ctx context.Context, most uint32) (*registryv1.SweepResponse, error) {
+	answer, err := r.client.Sweep(ctx, &registryv1.SweepRequest{Accept: most})
+	if err != nil {
+		return nil, fail(ctx, "accept the sweep", err)
+	}
+	return answer, nil
+}
