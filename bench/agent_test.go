@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,10 +18,8 @@ import (
 )
 
 const (
-	probed = 1000
-	// clockTick is how Linux counts a process's time, whatever its own clock does.
-	clockTick = time.Second / 100
-	probeFor  = 30 * time.Second
+	probed   = 1000
+	probeFor = 30 * time.Second
 )
 
 // BenchmarkAgentProbes reports what an aether agent takes that asks 1,000 endpoints
@@ -115,22 +112,4 @@ func healthyAt(b *testing.B, grpc string) (n int) {
 		}
 	}
 	return n
-}
-
-// processTime returns the processor time that a process has used, from Linux.
-func processTime(b *testing.B, pid int) time.Duration {
-	b.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		b.Skipf("no /proc here: %v", err)
-	}
-	// The name, in brackets, may have blanks; fields 14 and 15 are user and system.
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	var ticks int
-	for _, f := range fields[11:13] {
-		n, err := strconv.Atoi(f)
-		must(b, err)
-		ticks += n
-	}
-	return time.Duration(ticks) * clockTick
 }
