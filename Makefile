@@ -6,7 +6,7 @@ LDFLAGS = -X main.version=$(VERSION)
 # new under the race detector.
 RACE_PACKAGES = $(shell $(GO) list ./... | grep -v '/test$$')
 
-.PHONY: help build test race lint generate bench soak demo smoke
+.PHONY: help build test race lint generate bench soak storm demo smoke
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
@@ -31,6 +31,10 @@ bench: ## keys per second of the initial mirror beside raw batched puts
 soak: ## random changes and faults around a mirror: ten seeds of six minutes
 	AETHER_SOAK=$(or $(AETHER_SOAK),6m) AETHER_SEEDS=$(or $(AETHER_SEEDS),10) \
 		$(GO) test -run '^TestModel$$' -v -timeout 0 ./replicator
+
+storm: ## each fault of each part of a fleet, during and after each other fault
+	AETHER_SOAK=$(or $(AETHER_SOAK),2h) AETHER_SEED=$(or $(AETHER_SEED),1) \
+		$(GO) test -run '^TestStorm$$' -v -timeout 0 ./test
 
 demo: ## two regions on this machine, told as it happens
 	$(GO) run ./cmd/aether demo

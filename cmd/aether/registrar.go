@@ -119,10 +119,12 @@ type process struct {
 	presence *etcd.Presence
 	sweeper  *sweep.Sweeper
 	store    *ownEtcd
+	log      *slog.Logger
 }
 
 func (p process) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return etcd.Tend(ctx, p.store.client, p.log) })
 	g.Go(func() error { return p.server.Run(ctx) })
 	g.Go(func() error { return p.mirrors.Run(ctx) })
 	g.Go(func() error { return p.presence.Run(ctx) })
@@ -181,7 +183,7 @@ func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l *listeners) (pro
 		GRPC: l.grpc, HTTP: l.http, TLS: l.grpcTLS, HTTPTLS: l.httpTLS, Access: policy, Limits: c.Limits(),
 		LastResort: c.Lapsed == config.LapsedLastResort, Log: log, Metrics: metrics, Gatherer: reg,
 	})
-	return process{server: server, mirrors: m, presence: presence, sweeper: sweeper, store: own}, err
+	return process{server: server, mirrors: m, presence: presence, sweeper: sweeper, store: own, log: log}, err
 }
 
 // listeners are where the process is reached. That of gRPC is not open before

@@ -137,13 +137,17 @@ func (c Agent) validateRegistrars() error {
 	return errors.Join(errs...)
 }
 
-// CheckRegistrar accepts host:port, and the targets of gRPC's that name a scheme.
+// CheckRegistrar accepts host:port, a list of them, and the targets of gRPC's that
+// name a scheme.
 func CheckRegistrar(address string) error {
 	if strings.Contains(address, ":///") || strings.HasPrefix(address, "unix:") {
 		return nil
 	}
-	host, port, err := net.SplitHostPort(address)
-	if err != nil || port == "" || strings.Contains(host, "/") {
+	for one := range strings.SplitSeq(address, ",") {
+		host, port, err := net.SplitHostPort(strings.TrimSpace(one))
+		if err == nil && port != "" && !strings.Contains(host, "/") {
+			continue
+		}
 		return fmt.Errorf("--registrar %q: want host:port, the address that the registrar serves gRPC at; TLS is asked for with --tls or --tls-ca", address)
 	}
 	return nil

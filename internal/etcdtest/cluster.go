@@ -73,7 +73,7 @@ func (c *Cluster) Kill() {
 func (c *Cluster) Restart() {
 	c.tb.Helper()
 	for _, p := range c.members {
-		p.start()
+		p.Launch()
 	}
 	for _, p := range c.members {
 		p.wait()

@@ -18,6 +18,10 @@ import (
 
 const serverModule = "go.etcd.io/etcd/server/v3"
 
+// stopTimeout is what an orderly stop may take: etcd waits for its clients'
+// streams.
+const stopTimeout = time.Second
+
 // Process is a real etcd in a process of its own.
 type Process struct {
 	tb       testing.TB
@@ -118,16 +122,32 @@ func (p *Process) Kill() {
 	p.cmd = nil
 }
 
+// Stop ends the process as an operator does, with SIGTERM, and kills it if that
+// takes it longer than stopTimeout. It must not be stopped by SIGSTOP.
+func (p *Process) Stop() {
+	p.tb.Helper()
+	if p.cmd == nil {
+		return
+	}
+	p.Signal(syscall.SIGTERM)
+	process := p.cmd.Process
+	kill := time.AfterFunc(stopTimeout, func() { _ = process.Kill() }) // gone already is as good
+	_ = p.cmd.Wait()                                                   // its exit status says nothing
+	kill.Stop()
+	p.cmd = nil
+}
+
 // Restart kills the process if it runs, starts it on the same data and address,
 // and waits until it serves.
 func (p *Process) Restart() {
 	p.tb.Helper()
-	p.start()
+	p.Launch()
 	p.wait()
 }
 
-// start kills the process if it runs and starts it.
-func (p *Process) start() {
+// Launch is Restart that does not wait: members that are away may be needed for it
+// to serve.
+func (p *Process) Launch() {
 	p.tb.Helper()
 	p.Kill()
 	cmd := exec.Command(Binary(p.tb), p.args...)
