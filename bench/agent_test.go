@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	probed = 1000
-	probeFor  = 30 * time.Second
+	probed   = 1000
+	probeFor = 30 * time.Second
 )
 
 // BenchmarkAgentProbes reports what an aether agent takes that asks 1,000 endpoints

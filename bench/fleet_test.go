@@ -15,6 +15,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
@@ -24,6 +25,7 @@ import (
 	"github.com/aether-federation/aether/internal/etcdtest"
 	"github.com/aether-federation/aether/internal/registrar"
 	"github.com/aether-federation/aether/internal/registrar/etcdfeed"
+	"github.com/aether-federation/aether/internal/xds"
 	"github.com/aether-federation/aether/registry"
 	"github.com/aether-federation/aether/registry/etcd"
 	"github.com/aether-federation/aether/registry/keyspace"
@@ -80,13 +82,17 @@ func (f *fleet) start() {
 		Origin: registry.Origin{Region: "a", Cluster: "c1"}, Store: store, Feed: etcdfeed.New(feed), GRPC: l, HTTP: web, Limits: f.limits,
 	})
 	must(f.b, err)
+	x, err := xds.New(xds.Config{Source: s.View(), Home: xds.Client{Locality: registry.Locality{Region: "a"}}})
+	must(f.b, err)
+	x.Register(s)
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
+	var ended errgroup.Group
 	begin := time.Now()
-	go func() { ended <- s.Run(ctx) }()
+	ended.Go(func() error { return s.Run(ctx) })
+	ended.Go(func() error { return x.Run(ctx) })
 	f.b.Cleanup(func() {
 		cancel()
-		if err := <-ended; err != nil {
+		if err := ended.Wait(); err != nil {
 			f.b.Error(err)
 		}
 	})

@@ -53,7 +53,7 @@ func (f *clientFlags) dial() (*remote.Registry, error) {
 		return nil, usage(err)
 	}
 	options := []remote.Option{remote.WithDialOptions(grpc.WithStatsHandler(&f.contact))}
-	if f.tls || f.ca != "" || f.cert != "" {
+	if f.secure() {
 		t, err := config.ClientTLS(f.ca, f.cert, f.key)
 		if err != nil {
 			return nil, usage(fmt.Errorf("load client TLS: %w", err))
@@ -66,6 +66,9 @@ func (f *clientFlags) dial() (*remote.Registry, error) {
 	}
 	return r, nil
 }
+
+// secure reports whether the flags ask for TLS.
+func (f *clientFlags) secure() bool { return f.tls || f.ca != "" || f.cert != "" }
 
 // ask connects to the registrar for one question. What could not be asked is not
 // known: the exit code says so.
