@@ -23,6 +23,9 @@ func ValidateRegion(s string) error { return validateLabel("region", s) }
 // ValidateCluster returns an Invalid error unless s can name a cluster.
 func ValidateCluster(s string) error { return validateLabel("cluster", s) }
 
+// ValidateNetwork returns an Invalid error unless s can name an address space.
+func ValidateNetwork(s string) error { return validateLabel("network", s) }
+
 // Validate returns an Invalid error unless o names a region and a cluster.
 func (o Origin) Validate() error {
 	if err := ValidateRegion(o.Region); err != nil {

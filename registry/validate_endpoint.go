@@ -42,7 +42,7 @@ func (e Endpoint) validateNames() error {
 		}
 	}
 	if e.Network != "" {
-		if err := validateLabel("network", e.Network); err != nil {
+		if err := ValidateNetwork(e.Network); err != nil {
 			return err
 		}
 	}

@@ -54,7 +54,7 @@ func (f *clientFlags) dial() (*remote.Registry, error) {
 		return nil, usage(err)
 	}
 	options := []remote.Option{remote.WithDialOptions(grpc.WithStatsHandler(&f.contact))}
-	if f.tls || f.ca != "" || f.cert != "" {
+	if f.secure() {
 		t, err := config.ClientTLS(f.ca, f.cert, f.key)
 		if err != nil {
 			return nil, usage(fmt.Errorf("load client TLS: %w", err))
@@ -67,6 +67,9 @@ func (f *clientFlags) dial() (*remote.Registry, error) {
 	}
 	return r, nil
 }
+
+// secure reports whether the flags ask for TLS.
+func (f *clientFlags) secure() bool { return f.tls || f.ca != "" || f.cert != "" }
 
 // checkRegistrar accepts host:port, and the targets of gRPC's that name a scheme.
 func checkRegistrar(address string) error {

@@ -32,6 +32,10 @@ func registrarFlags(f *pflag.FlagSet, c *config.Registrar) {
 	f.IntVar(&c.ClientStreams, "client-streams", c.ClientStreams, "watches that one client may have open (0: no limit)")
 	f.IntVar(&c.ClientConnections, "client-connections", c.ClientConnections, "connections that one address may have open (0: no limit)")
 	f.StringVar(&c.Lapsed, "lapsed", c.Lapsed, "what becomes of a region that lapsed: withdraw, or last-resort: serve it to services with nothing healthy left")
+	f.StringVar(&c.Network, "network", c.Network, "address space of clients that name none; they reach endpoints of another one by gateways")
+	f.StringSliceVar(&c.RegionOrder, "region-order", c.RegionOrder, "regions from the nearest, for the order in which xDS clients fail over")
+	f.Float64Var(&c.SpillFactor, "spill-factor", c.SpillFactor, "how many times its share each endpoint can take before traffic of xDS clients spills over to the next tier")
+	f.Float64Var(&c.SpillCeiling, "spill-ceiling", c.SpillCeiling, "share of an xDS client's traffic that one other region takes at most, up to 1")
 	f.BoolVar(&c.InsecureListen, "insecure-listen", c.InsecureListen, "allow plain text beyond loopback")
 
 	f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")

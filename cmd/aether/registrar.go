@@ -20,6 +20,7 @@ import (
 	"github.com/aether-federation/aether/internal/registrar"
 	"github.com/aether-federation/aether/internal/registrar/etcdfeed"
 	"github.com/aether-federation/aether/internal/registrar/sweep"
+	"github.com/aether-federation/aether/internal/xds"
 	"github.com/aether-federation/aether/registry"
 	"github.com/aether-federation/aether/registry/etcd"
 )
@@ -118,6 +119,7 @@ func awaitEtcd(ctx context.Context, c config.Registrar, log *slog.Logger, w regi
 // process is what runs in one registrar process.
 type process struct {
 	server   *registrar.Server
+	xds      *xds.Server
 	mirrors  *mirrors.Mirrors
 	presence *etcd.Presence
 	sweeper  *sweep.Sweeper
@@ -127,6 +129,7 @@ type process struct {
 func (p process) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return p.server.Run(ctx) })
+	g.Go(func() error { return p.xds.Run(ctx) })
 	g.Go(func() error { return p.mirrors.Run(ctx) })
 	g.Go(func() error { return p.presence.Run(ctx) })
 	g.Go(func() error { return p.sweeper.Run(ctx) })
@@ -183,7 +186,25 @@ func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l *listeners) (pro
 		GRPC: l.grpc, HTTP: l.http, TLS: l.grpcTLS, HTTPTLS: l.httpTLS, Access: policy, Limits: c.Limits(),
 		LastResort: c.Lapsed == config.LapsedLastResort, Log: log, Metrics: metrics, Gatherer: reg,
 	})
-	return process{server: server, mirrors: m, presence: presence, sweeper: sweeper, store: own}, err
+	if err != nil {
+		return process{}, err
+	}
+	x, err := discovery(c, log, server, reg)
+	return process{server: server, xds: x, mirrors: m, presence: presence, sweeper: sweeper, store: own}, err
+}
+
+// discovery serves the registrar's view by xDS, on the registrar's own gRPC server.
+func discovery(c config.Registrar, log *slog.Logger, r *registrar.Server, reg prometheus.Registerer) (*xds.Server, error) {
+	x, err := xds.New(xds.Config{
+		Source:      r.View(),
+		Home:        xds.Client{Locality: registry.Locality{Region: c.Region}, Network: c.Network},
+		Translation: c.Translation(), Log: log, Metrics: xds.NewMetrics(reg),
+	})
+	if err != nil {
+		return nil, err
+	}
+	x.Register(r)
+	return x, nil
 }
 
 // listeners are where the process is reached. That of gRPC is not open before

@@ -114,7 +114,7 @@ tell.`,
 	root.AddCommand(
 		a.registrarCommand(), a.registerCommand(), a.unregisterCommand(), a.drainCommand(), a.sweepCommand(),
 		a.statusCommand(), a.regionsCommand(), a.servicesCommand(), a.endpointsCommand(), a.watchCommand(),
-		a.mirrorCommand(), a.peerCommand(),
+		a.mirrorCommand(), a.peerCommand(), a.xdsCommand(),
 		a.demoCommand(), a.demoChildCommand(), a.demoBackendCommand(), a.versionCommand(),
 	)
 	for _, c := range root.Commands() {

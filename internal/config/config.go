@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/aether-federation/aether/internal/xds"
 )
 
 // Local is the region and the cluster of a registrar that was told neither: one
@@ -110,6 +112,16 @@ type Registrar struct {
 	// Lapsed says what becomes of a region that has lapsed: LapsedWithdraw or
 	// LapsedLastResort.
 	Lapsed string `yaml:"lapsed"`
+	// Network is the address space of clients that name none: what endpoints of
+	// another one are reached by is their gateway.
+	Network string `yaml:"network"`
+	// RegionOrder is the regions from the nearest, for clients of xDS.
+	RegionOrder []string `yaml:"region-order"`
+	// SpillFactor is how much more than its share each endpoint can take before
+	// part of the traffic goes to the next tier, SpillCeiling how much of a
+	// client's traffic one other region takes at most.
+	SpillFactor  float64 `yaml:"spill-factor"`
+	SpillCeiling float64 `yaml:"spill-ceiling"`
 	// InsecureListen allows plain text beyond loopback.
 	InsecureListen bool `yaml:"insecure-listen"`
 
@@ -151,6 +163,8 @@ func Default() Registrar {
 		ClientStreams:         DefaultClientStreams,
 		ClientConnections:     DefaultClientConnections,
 		Lapsed:                LapsedWithdraw,
+		SpillFactor:           xds.DefaultFactor,
+		SpillCeiling:          1,
 		LogLevel:              "info",
 		LogFormat:             "text",
 	}

@@ -24,6 +24,7 @@ func (c Registrar) Validate() error {
 		c.validateSweep(),
 		c.validateListeners(),
 		c.validateAccess(),
+		c.validateTraffic(),
 		c.validateLog(),
 	)
 }

@@ -45,8 +45,8 @@ func (t Translation) Validate() error {
 		seen[region] = true
 	}
 	s := t.Spill.withDefaults()
-	if s.Factor < 1 || s.Factor > 100 {
-		errs = append(errs, fmt.Errorf("The spill factor %g is not from 1 to 100.", s.Factor))
+	if s.Factor < 1 || s.Factor > MaxFactor {
+		errs = append(errs, fmt.Errorf("The spill factor %g is not from 1 to %d.", s.Factor, MaxFactor))
 	}
 	if s.Ceiling <= 0 || s.Ceiling > 1 {
 		errs = append(errs, fmt.Errorf("The spill ceiling %g is not more than 0 and at most 1.", s.Ceiling))

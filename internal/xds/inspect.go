@@ -2,7 +2,6 @@ package xds
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -12,8 +11,6 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/aether-federation/aether/registry"
@@ -22,30 +19,14 @@ import (
 
 // Inspector asks a running server, as a client of it.
 type Inspector struct {
-	conn *grpc.ClientConn
+	// Conn to the server.
+	Conn grpc.ClientConnInterface
 }
-
-// Dial returns an Inspector of the server at target; t is nil for plain text. It
-// does not connect: the first question does. The caller closes it.
-func Dial(target string, t *tls.Config, options ...grpc.DialOption) (*Inspector, error) {
-	c := insecure.NewCredentials()
-	if t != nil {
-		c = credentials.NewTLS(t)
-	}
-	conn, err := grpc.NewClient(target, append([]grpc.DialOption{grpc.WithTransportCredentials(c)}, options...)...)
-	if err != nil {
-		return nil, registry.Errorf(registry.Invalid, "connect to xDS server %q: %w", target, err)
-	}
-	return &Inspector{conn: conn}, nil
-}
-
-// Close ends the connection.
-func (i *Inspector) Close() error { return i.conn.Close() }
 
 // Status returns how the clients stand that are connected to that server, sorted by
 // their nodes. Errors are those of package registry.
-func (i *Inspector) Status(ctx context.Context) ([]Status, error) {
-	answer, err := statusv3.NewClientStatusDiscoveryServiceClient(i.conn).FetchClientStatus(ctx, &statusv3.ClientStatusRequest{})
+func (i Inspector) Status(ctx context.Context) ([]Status, error) {
+	answer, err := statusv3.NewClientStatusDiscoveryServiceClient(i.Conn).FetchClientStatus(ctx, &statusv3.ClientStatusRequest{})
 	if err != nil {
 		return nil, grpcerr.FromStatus(err)
 	}
@@ -54,6 +35,14 @@ func (i *Inspector) Status(ctx context.Context) ([]Status, error) {
 
 // inspector is the node's id of an Inspector's streams.
 const inspector = "aether-xds-show"
+
+// Shown is an assignment, for people.
+type Shown struct {
+	Name       string  `json:"name"`
+	Localities []Share `json:"localities"`
+	// LeftOut counts endpoints in another network with no gateway to it.
+	LeftOut int `json:"left_out"`
+}
 
 // Share is where a client sends part of its traffic.
 type Share struct {
@@ -78,31 +67,36 @@ type ShareEndpoint struct {
 }
 
 // Show returns the assignment of that name that a client like c gets, by asking for
-// it as one. A name that has none is an Invalid or NotFound error that says why.
-func (i *Inspector) Show(ctx context.Context, name string, c Client) ([]Share, error) {
+// it as one; a region or network that c does not name is the server's. A name that
+// has none is an Invalid or NotFound error that says why.
+func (i Inspector) Show(ctx context.Context, name string, c Client) (Shown, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(i.conn).DeltaAggregatedResources(ctx)
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(i.Conn).DeltaAggregatedResources(ctx)
 	if err != nil {
-		return nil, grpcerr.FromStatus(err)
+		return Shown{}, grpcerr.FromStatus(err)
 	}
 	n, err := inspectorNode(c)
 	if err != nil {
-		return nil, err
+		return Shown{}, err
 	}
 	err = stream.Send(&discoveryv3.DeltaDiscoveryRequest{Node: n, TypeUrl: typeURLs[assignments], ResourceNamesSubscribe: []string{name}})
 	if err != nil && !errors.Is(err, io.EOF) { // of a stream that ended Recv tells why
-		return nil, grpcerr.FromStatus(err)
+		return Shown{}, grpcerr.FromStatus(err)
 	}
 	answer, err := stream.Recv()
 	if err != nil {
-		return nil, grpcerr.FromStatus(err)
+		return Shown{}, grpcerr.FromStatus(err)
 	}
-	return sharesOf(name, answer)
+	return shownOf(name, answer)
 }
 
 func inspectorNode(c Client) (*corev3.Node, error) {
-	metadata, err := structpb.NewStruct(map[string]any{networkKey: c.Network})
+	said := map[string]any{}
+	if c.Network != "" {
+		said[networkKey] = c.Network
+	}
+	metadata, err := structpb.NewStruct(said)
 	if err != nil {
 		return nil, registry.Invalidf("network", "%w", err)
 	}
@@ -116,24 +110,24 @@ func inspectorNode(c Client) (*corev3.Node, error) {
 	}, nil
 }
 
-func sharesOf(name string, answer *discoveryv3.DeltaDiscoveryResponse) ([]Share, error) {
+func shownOf(name string, answer *discoveryv3.DeltaDiscoveryResponse) (Shown, error) {
 	for _, e := range answer.GetResourceErrors() {
-		return nil, registry.Errorf(registry.Invalid, "%s", e.GetErrorDetail().GetMessage())
+		return Shown{}, registry.Errorf(registry.Invalid, "%s", e.GetErrorDetail().GetMessage())
 	}
 	if len(answer.GetResources()) != 1 {
-		return nil, registry.Errorf(registry.NotFound, "the server has no assignment %q", name)
+		return Shown{}, registry.Errorf(registry.NotFound, "the server has no assignment %q", name)
 	}
 	m := &endpointv3.ClusterLoadAssignment{}
 	if err := answer.GetResources()[0].GetResource().UnmarshalTo(m); err != nil {
-		return nil, fmt.Errorf("read assignment: %w", err)
+		return Shown{}, fmt.Errorf("read assignment: %w", err)
 	}
 	totals := map[uint32]float64{}
 	for _, l := range m.GetEndpoints() {
 		totals[l.GetPriority()] += float64(l.GetLoadBalancingWeight().GetValue())
 	}
-	out := make([]Share, 0, len(m.GetEndpoints()))
+	out := Shown{Name: name, Localities: []Share{}, LeftOut: leftOutOf(answer.GetResources()[0])}
 	for _, l := range m.GetEndpoints() {
-		out = append(out, shareOf(l, totals[l.GetPriority()]))
+		out.Localities = append(out.Localities, shareOf(l, totals[l.GetPriority()]))
 	}
 	return out, nil
 }

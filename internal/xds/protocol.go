@@ -4,10 +4,12 @@ import (
 	"maps"
 	"slices"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
 )
 
 // sotw is a stream of the state of the world.
@@ -61,9 +63,32 @@ func (s delta) send(r *response) error {
 		RemovedResources: r.removed, ResourceErrors: resourceErrors(r.errors),
 	}
 	for _, one := range r.resources {
-		m.Resources = append(m.Resources, &discoveryv3.Resource{Name: one.name, Version: one.version, Resource: one.body})
+		m.Resources = append(m.Resources, &discoveryv3.Resource{
+			Name: one.name, Version: one.version, Resource: one.body, Metadata: leftOutMetadata(one.unreachable),
+		})
 	}
 	return s.stream.Send(m)
+}
+
+// metadataKey and leftOutKey are where a delta tells, for people who look into it,
+// how many endpoints an assignment lacks.
+const (
+	metadataKey = "aether"
+	leftOutKey  = "left_out"
+)
+
+func leftOutMetadata(n int) *corev3.Metadata {
+	if n == 0 {
+		return nil
+	}
+	return &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
+		metadataKey: {Fields: map[string]*structpb.Value{leftOutKey: structpb.NewNumberValue(float64(n))}},
+	}}
+}
+
+// leftOutOf reads what leftOutMetadata wrote.
+func leftOutOf(r *discoveryv3.Resource) int {
+	return int(r.GetMetadata().GetFilterMetadata()[metadataKey].GetFields()[leftOutKey].GetNumberValue())
 }
 
 // resourceErrors say why names have no resource. Clients that do not know them yet

@@ -15,8 +15,12 @@ type Spill struct {
 	Ceiling float64
 }
 
-// DefaultFactor is Envoy's.
-const DefaultFactor = 1.4
+const (
+	// DefaultFactor is Envoy's.
+	DefaultFactor = 1.4
+	// MaxFactor is far beyond what makes sense.
+	MaxFactor = 100
+)
 
 func (s Spill) withDefaults() Spill {
 	if s.Factor == 0 {

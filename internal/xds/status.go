@@ -181,3 +181,14 @@ func resourceStatusOf(r *statusv3.ClientConfig_GenericXdsConfig) ResourceStatus 
 	}
 	return out
 }
+
+// Count returns the number of resources in a state.
+func (s Status) Count(state string) int {
+	n := 0
+	for _, r := range s.Resources {
+		if r.State == state {
+			n++
+		}
+	}
+	return n
+}

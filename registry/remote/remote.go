@@ -85,6 +85,10 @@ func New(target string, opts ...Option) (*Registry, error) {
 	return &Registry{conn: conn, client: registryv1.NewRegistryServiceClient(conn)}, nil
 }
 
+// Conn returns the connection, for other services at the same address. It ends with
+// Close.
+func (r *Registry) Conn() grpc.ClientConnInterface { return r.conn }
+
 // Close ends the connection and with it every call under way.
 func (r *Registry) Close() error { return r.conn.Close() }
 
