@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -73,6 +74,16 @@ var installed = sync.OnceValues(func() (map[string]string, error) {
 	}
 	return found, nil
 })
+
+// Installed are the kinds of clients that can run here.
+func Installed(tb testing.TB) []Kind {
+	tb.Helper()
+	found, err := installed()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return slices.DeleteFunc(slices.Clone(Kinds), func(k Kind) bool { return k != Go && found[string(k)] == "" })
+}
 
 // Need skips a test whose kind of client is not installed here. With CI=true the
 // test fails instead: there, each kind has to run.
