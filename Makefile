@@ -6,14 +6,17 @@ LDFLAGS = -X main.version=$(VERSION)
 # new under the race detector.
 RACE_PACKAGES = $(shell $(GO) list ./... | grep -v '/test$$')
 
-.PHONY: help build test race lint generate bench soak demo smoke
+.PHONY: help build clients test race lint generate bench soak demo smoke
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 build: ## build bin/aether
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/aether ./cmd/aether
 
-test: ## run all tests, the end-to-end ones too
+clients: ## install the gRPC clients of the tests: Node's and Python's packages
+	scripts/xds-clients
+
+test: clients ## run all tests, the end-to-end ones too
 	$(GO) test -timeout 15m ./...
 
 race: ## run the tests under the race detector (needs a C compiler on Linux)

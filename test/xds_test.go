@@ -139,7 +139,7 @@ func TestServiceOfAnotherRegion(t *testing.T) {
 // TestCutOffUnderCalls: regions that do not hear of each other withdraw each other,
 // change meanwhile, and are whole again after it; calls in a region go on (case 17).
 func TestCutOffUnderCalls(t *testing.T) {
-	const changes = 200
+	const changes = 1000
 	regions := fleet(t, "a", "b")
 	links := []*wantest.Link{wantest.New(t, regions[1].etcd.Endpoint(), 0), wantest.New(t, regions[0].etcd.Endpoint(), 0)}
 	regions[0].peers, regions[1].peers = []string{"b=" + links[0].Address()}, []string{"a=" + links[1].Address()}

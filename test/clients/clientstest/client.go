@@ -18,6 +18,9 @@ import (
 	"github.com/aether-federation/aether/test/clients"
 )
 
+// stopTimeout bounds the orderly end of a client, which waits for its calls.
+const stopTimeout = time.Minute
+
 // Run makes a command: exec.Command, or a host's.
 type Run func(name string, args ...string) *exec.Cmd
 
@@ -115,6 +118,8 @@ func (c *Client) Stop() Tally {
 	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		c.tb.Errorf("stop the %s client: %v", c.Kind, err)
 	}
+	impatient := time.AfterFunc(stopTimeout, func() { _ = c.cmd.Process.Kill() }) // which Wait tells
+	defer impatient.Stop()
 	c.read.Wait()
 	if err := c.cmd.Wait(); err != nil {
 		c.tb.Errorf("the %s client: %v", c.Kind, err)

@@ -50,10 +50,7 @@ function report() {
   process.stdout.write(JSON.stringify({ time: Date.now(), ...counts }) + '\n');
   counts = { ok: {}, failed: [] };
   if (stopping && pending === 0) {
-    process.exitCode = 0;
-    client.close();
-    timers.forEach(clearInterval);
-    process.stdin.destroy();
+    process.exit(0); // the xDS client would keep the process
   }
 }
 
@@ -61,6 +58,7 @@ function stop() {
   stopping = true;
 }
 
-const timers = [setInterval(pace, PACE_MS), setInterval(report, PERIOD_MS)];
+setInterval(pace, PACE_MS);
+setInterval(report, PERIOD_MS);
 process.on('SIGTERM', stop);
 process.stdin.on('end', stop).resume();

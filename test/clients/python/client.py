@@ -5,6 +5,7 @@ The contract is that of package clients (test/clients/doc.go).
 
 import collections
 import json
+import os
 import signal
 import sys
 import threading
@@ -83,7 +84,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
 
     def until_end_of_input():
-        while sys.stdin.buffer.read(1):
+        while os.read(0, 1):  # sys.stdin would be locked when the interpreter ends
             pass
         stopping.set()
 
