@@ -15,14 +15,17 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 
 	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
+	"github.com/aether-federation/aether/internal/access"
 	"github.com/aether-federation/aether/internal/etcdtest"
 	"github.com/aether-federation/aether/internal/registrar"
 	"github.com/aether-federation/aether/internal/registrar/etcdfeed"
+	"github.com/aether-federation/aether/internal/xds"
 	"github.com/aether-federation/aether/registry"
 	"github.com/aether-federation/aether/registry/etcd"
 	"github.com/aether-federation/aether/registry/keyspace"
@@ -51,6 +54,8 @@ type fleet struct {
 	view   *registrar.View
 	target string
 	ready  time.Duration
+	// limits of each client.
+	limits access.Limits
 }
 
 func newFleet(b *testing.B) *fleet {
@@ -74,16 +79,20 @@ func (f *fleet) start() {
 	web, err := net.Listen("tcp", "127.0.0.1:0")
 	must(f.b, err)
 	s, err := registrar.New(registrar.Config{
-		Origin: registry.Origin{Region: "a", Cluster: "c1"}, Store: store, Feed: etcdfeed.New(feed), GRPC: l, HTTP: web,
+		Origin: registry.Origin{Region: "a", Cluster: "c1"}, Store: store, Feed: etcdfeed.New(feed), GRPC: l, HTTP: web, Limits: f.limits,
 	})
 	must(f.b, err)
+	x, err := xds.New(xds.Config{Source: s.View(), Home: xds.Client{Locality: registry.Locality{Region: "a"}}})
+	must(f.b, err)
+	x.Register(s)
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
+	var ended errgroup.Group
 	begin := time.Now()
-	go func() { ended <- s.Run(ctx) }()
+	ended.Go(func() error { return s.Run(ctx) })
+	ended.Go(func() error { return x.Run(ctx) })
 	f.b.Cleanup(func() {
 		cancel()
-		if err := <-ended; err != nil {
+		if err := ended.Wait(); err != nil {
 			f.b.Error(err)
 		}
 	})

@@ -57,20 +57,25 @@ func fillEndpoints(b *testing.B, c *clientv3.Client, n int) {
 	for at := 0; at < n; at += batchOps {
 		var ops []clientv3.Op
 		for i := at; i < min(n, at+batchOps); i++ {
-			e := registry.Endpoint{
-				Key: registry.Key{
-					Origin: registry.Origin{Region: "a", Cluster: "c1"}, Service: fmt.Sprintf("service-%04d.default", i/50),
-					Protocol: registry.HTTP, IP: netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}),
-				},
-				Ports: []registry.Port{{Name: "http", Number: 8080}}, Zone: "a1", Node: fmt.Sprintf("node-%d", i%200),
-				Metadata: map[string]string{"version": "v1.2.3"},
-			}
+			e := filled(i)
 			value, err := wire.Value(e)
 			must(b, err)
 			ops = append(ops, clientv3.OpPut(keyspace.Format(e.Key), string(value)))
 		}
 		_, err := c.Txn(context.Background()).Then(ops...).Commit()
 		must(b, err)
+	}
+}
+
+// filled is endpoint i of fillEndpoints.
+func filled(i int) registry.Endpoint {
+	return registry.Endpoint{
+		Key: registry.Key{
+			Origin: registry.Origin{Region: "a", Cluster: "c1"}, Service: fmt.Sprintf("service-%04d.default", i/50),
+			Protocol: registry.HTTP, IP: netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}),
+		},
+		Ports: []registry.Port{{Name: "http", Number: 8080}}, Zone: "a1", Node: fmt.Sprintf("node-%d", i%200),
+		Metadata: map[string]string{"version": "v1.2.3"},
 	}
 }
 

@@ -3,6 +3,7 @@ package registry
 import (
 	"net/netip"
 	"strings"
+	"time"
 )
 
 // Limits of what an endpoint may carry. They keep a batch of [MaxBatch]
@@ -17,11 +18,21 @@ const (
 	MaxMetaBytes = 16 << 10 // bytes of all keys and values together
 )
 
+// MinTTL and MaxTTL limit for how long an endpoint may be registered without being
+// registered again. A shorter one would not outlast a change of etcd's leader.
+const (
+	MinTTL = 5 * time.Second
+	MaxTTL = 24 * time.Hour
+)
+
 // ValidateRegion returns an Invalid error unless s can name a region.
 func ValidateRegion(s string) error { return validateLabel("region", s) }
 
 // ValidateCluster returns an Invalid error unless s can name a cluster.
 func ValidateCluster(s string) error { return validateLabel("cluster", s) }
+
+// ValidateZone returns an Invalid error unless s can name a zone.
+func ValidateZone(s string) error { return validateLabel("zone", s) }
 
 // ValidateNetwork returns an Invalid error unless s can name an address space.
 func ValidateNetwork(s string) error { return validateLabel("network", s) }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 	"unicode/utf8"
 )
 
@@ -145,7 +146,7 @@ func Prepare(own Origin, endpoints []Endpoint) ([]Endpoint, error) {
 	out := make([]Endpoint, len(endpoints))
 	seen := make(map[Key]int, len(endpoints))
 	for i, e := range endpoints {
-		p, err := prepareEndpoint(own, e)
+		p, err := e.Prepare(own)
 		if err != nil {
 			return nil, Within(fmt.Sprintf("endpoints[%d]", i), err)
 		}
@@ -156,6 +157,21 @@ func Prepare(own Origin, endpoints []Endpoint) ([]Endpoint, error) {
 		out[i] = p
 	}
 	return out, nil
+}
+
+// ValidateTTL returns an Invalid error unless endpoints may be registered for ttl:
+// whole seconds from [MinTTL] to [MaxTTL], and none of them names a node, whose
+// presence keeps what it has.
+func ValidateTTL(ttl time.Duration, endpoints []Endpoint) error {
+	if ttl < MinTTL || ttl > MaxTTL || ttl%time.Second != 0 {
+		return Invalidf("ttl", "is %v: use whole seconds, from %v to %v, or none", ttl, MinTTL, MaxTTL)
+	}
+	for i := range endpoints {
+		if node := endpoints[i].Node; node != "" {
+			return Invalidf(fmt.Sprintf("endpoints[%d].node", i), "is %q: a node's presence keeps its endpoints, so leave out the ttl, or the node", clip(node))
+		}
+	}
+	return nil
 }
 
 // PrepareClaims does for [Registry].Unregister what [Prepare] does for Register.
@@ -179,7 +195,9 @@ func PrepareClaims(own Origin, claims []Claim) ([]Claim, error) {
 	return out, nil
 }
 
-func prepareEndpoint(own Origin, e Endpoint) (Endpoint, error) {
+// Prepare returns what is written for e in the partition own: see the function
+// [Prepare]. The error's field is e's.
+func (e Endpoint) Prepare(own Origin) (Endpoint, error) {
 	e = e.Clone()
 	e.Lapsed = false
 	if err := e.Key.adopt(own); err != nil {

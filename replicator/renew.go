@@ -59,6 +59,7 @@ func (s *session) renewAlways(ctx context.Context) error {
 			return fmt.Errorf("renew leases: %w", err)
 		case ctx.Err() == nil:
 			s.log.Warn("leases were not renewed, trying again", "error", err, "left", (s.ttl() - time.Since(renewed)).Round(time.Millisecond))
+			s.avoidSilent(ctx) // another round must not hang as this one did
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"strings"
 	"time"
@@ -50,7 +49,7 @@ func (f *clientFlags) dial() (*remote.Registry, error) {
 	if (f.cert == "") != (f.key == "") {
 		return nil, usage(errors.New("--tls-cert and --tls-key go together: give both"))
 	}
-	if err := checkRegistrar(f.address()); err != nil {
+	if err := config.CheckRegistrar(f.address()); err != nil {
 		return nil, usage(err)
 	}
 	options := []remote.Option{remote.WithDialOptions(grpc.WithStatsHandler(&f.contact))}
@@ -70,18 +69,6 @@ func (f *clientFlags) dial() (*remote.Registry, error) {
 
 // secure reports whether the flags ask for TLS.
 func (f *clientFlags) secure() bool { return f.tls || f.ca != "" || f.cert != "" }
-
-// checkRegistrar accepts host:port, and the targets of gRPC's that name a scheme.
-func checkRegistrar(address string) error {
-	if strings.Contains(address, ":///") || strings.HasPrefix(address, "unix:") {
-		return nil
-	}
-	host, port, err := net.SplitHostPort(address)
-	if err != nil || port == "" || strings.Contains(host, "/") {
-		return fmt.Errorf("--registrar %q: want host:port, the address that the registrar serves gRPC at; TLS is asked for with --tls or --tls-ca", address)
-	}
-	return nil
-}
 
 // ask connects to the registrar for one question. What could not be asked is not
 // known: the exit code says so.

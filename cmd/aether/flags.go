@@ -71,18 +71,51 @@ func peerFlags(f *pflag.FlagSet, c *config.Registrar) {
 
 // merge returns the file's configuration with the flags that were given.
 func merge(given *pflag.FlagSet, file string) (config.Registrar, error) {
-	c, err := config.Load(file)
+	return mergeFlags(given, file, config.Load, registrarFlags)
+}
+
+func mergeFlags[T any](given *pflag.FlagSet, file string, load func(string) (T, error), bind func(*pflag.FlagSet, *T)) (T, error) {
+	c, err := load(file)
 	if err != nil {
 		return c, err
 	}
 	into := pflag.NewFlagSet("", pflag.ContinueOnError)
-	registrarFlags(into, &c)
+	bind(into, &c)
 	given.Visit(func(f *pflag.Flag) {
 		if target := into.Lookup(f.Name); target != nil && err == nil {
 			err = copyValue(target.Value, f.Value)
 		}
 	})
 	return c, err
+}
+
+// agentFlags binds flags to c, whose values are the defaults.
+func agentFlags(f *pflag.FlagSet, c *config.Agent) {
+	f.StringVar(&c.Node, "node", c.Node, "name of this machine, unlike any other of its cluster (default: the host name)")
+	f.StringSliceVar(&c.Registrar, "registrar", c.Registrar, "gRPC addresses of this cluster's registrars, or a DNS name of all")
+	f.StringVar(&c.IP, "ip", c.IP, "address of endpoints that name none")
+	f.StringVar(&c.Zone, "zone", c.Zone, "zone of this machine")
+	f.StringVar(&c.Network, "network", c.Network, "address space of this machine (none: one flat network)")
+	f.StringSliceVar(&c.Sources, "sources", c.Sources, "YAML files with services, and directories of them")
+	f.StringVar(&c.StateDir, "state-dir", c.StateDir, "what is remembered over a restart")
+
+	f.StringVar(&c.Socket, "socket", c.Socket, "Unix socket to serve gRPC and HTTP at (none: nowhere)")
+	f.StringVar(&c.GRPCAddress, "grpc-address", c.GRPCAddress, "where to serve gRPC to programs on this machine")
+	f.StringVar(&c.HTTPAddress, "http-address", c.HTTPAddress, "where to serve HTTP to them")
+	f.StringVar(&c.DNSAddress, "dns-address", c.DNSAddress, "where to serve DNS to them, such as 127.0.0.1:8600 (none: nowhere)")
+	f.BoolVar(&c.InsecureListen, "insecure-listen", c.InsecureListen, "allow listeners beyond loopback")
+
+	f.BoolVar(&c.TLS, "tls", c.TLS, "use TLS to registrars, trusting the system's authorities")
+	f.StringVar(&c.TLSCA, "tls-ca", c.TLSCA, "use TLS, trusting this PEM file's authorities")
+	f.StringVar(&c.TLSCert, "tls-cert", c.TLSCert, "client certificate of this node, PEM")
+	f.StringVar(&c.TLSKey, "tls-key", c.TLSKey, "its key, PEM")
+
+	f.DurationVar(&c.DrainGrace, "drain-grace", c.DrainGrace, "how long endpoints drain when the agent stops, before they are deregistered")
+	f.StringVar(&c.StopHook, "stop-hook", c.StopHook, "shell command that returns once they have drained, in place of the grace")
+	f.BoolVar(&c.KeepOnExit, "keep-on-exit", c.KeepOnExit, "leave everything registered when the agent stops, for one that comes back soon")
+
+	f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")
+	f.StringVar(&c.LogFormat, "log-format", c.LogFormat, "text or json")
 }
 
 func copyValue(to, from pflag.Value) error {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,6 +20,7 @@ type registerFlags struct {
 	health              string
 	zone, node, network string
 	metadata            map[string]string
+	ttl                 time.Duration
 }
 
 func (a *app) registerCommand() *cobra.Command {
@@ -33,7 +35,7 @@ func (a *app) registerCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.register(cmd.Context(), e)
+			return a.register(cmd.Context(), e, f.ttl)
 		},
 	}
 	f.add(c)
@@ -46,6 +48,7 @@ func (a *app) registerCommand() *cobra.Command {
 	flags.StringVar(&f.node, "node", "", "node that claims the endpoint; it has to report, or be registered for, again and again: the endpoints of absent nodes are swept")
 	flags.StringVar(&f.network, "network", "", "address space that the IP belongs to")
 	flags.StringToStringVar(&f.metadata, "metadata", nil, "key=value; may be repeated")
+	flags.DurationVar(&f.ttl, "ttl", 0, "the endpoint goes unless it is registered again within this time, 5s at least; 0: it stays")
 	a.outputFlag(c)
 	a.completeServices(c, 1)
 	return a.clientCommand(c)
@@ -68,9 +71,15 @@ func (f *registerFlags) endpoint(args []string) (e registry.Endpoint, err error)
 	return e, nil
 }
 
-func (a *app) register(ctx context.Context, e registry.Endpoint) error {
+func (a *app) register(ctx context.Context, e registry.Endpoint, ttl time.Duration) error {
 	return a.tell(ctx, func(ctx context.Context, r *remote.Registry) error {
-		revision, err := r.Register(ctx, []registry.Endpoint{e})
+		send := r.Register
+		if ttl != 0 {
+			send = func(ctx context.Context, endpoints []registry.Endpoint) (registry.Revision, error) {
+				return r.RegisterFor(ctx, ttl, endpoints)
+			}
+		}
+		revision, err := send(ctx, []registry.Endpoint{e})
 		if err != nil {
 			return err
 		}

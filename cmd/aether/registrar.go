@@ -51,17 +51,13 @@ func (a *app) registrarCommand() *cobra.Command {
 	return cmd
 }
 
-// logger writes as c says, to standard error.
-func (a *app) logger(c config.Registrar) (*slog.Logger, error) {
-	level, err := c.Level()
-	if err != nil {
-		return nil, err
-	}
+// logger writes from a level on in a format, to standard error.
+func (a *app) logger(level slog.Level, format string) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
-	if c.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(a.err, options)), nil
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(a.err, options))
 	}
-	return slog.New(slog.NewTextHandler(a.err, options)), nil
+	return slog.New(slog.NewTextHandler(a.err, options))
 }
 
 // gcPercent is how much a registrar's heap may grow between collections, unless
@@ -74,10 +70,11 @@ func (a *app) runRegistrar(ctx context.Context, c config.Registrar) (err error) 
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	log, err := a.logger(c)
+	level, err := c.Level()
 	if err != nil {
 		return err
 	}
+	log := a.logger(level, c.LogFormat)
 	// Ports come first: one that is taken is told before anything runs.
 	listeners, err := listen(c, log)
 	if err != nil {
@@ -124,10 +121,12 @@ type process struct {
 	presence *etcd.Presence
 	sweeper  *sweep.Sweeper
 	store    *ownEtcd
+	log      *slog.Logger
 }
 
 func (p process) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return etcd.Tend(ctx, p.store.client, p.log) })
 	g.Go(func() error { return p.server.Run(ctx) })
 	g.Go(func() error { return p.xds.Run(ctx) })
 	g.Go(func() error { return p.mirrors.Run(ctx) })
@@ -153,11 +152,12 @@ func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l *listeners) (pro
 	origin := registry.Origin{Region: c.Region, Cluster: c.ClusterName}
 	census := registrar.NewCensus(registrar.CensusConfig{Origin: origin, Grace: c.SweepGrace, Log: log})
 	store, err := etcd.New(etcd.Config{
-		Client: own.client, Origin: origin, Log: log, Present: census.Present, Known: census.Known,
+		Client: own.client, Origin: origin, Log: log, Present: census.Present, Known: census.Known, OnCommit: metrics.Committing,
 	})
 	if err != nil {
 		return process{}, err
 	}
+	metrics.ShowQueue(store.Waiting)
 	f, err := etcd.NewFeed(etcd.FeedConfig{Client: own.client, Log: log, OnUnparsable: metrics.Unparsable})
 	if err != nil {
 		return process{}, err
@@ -190,7 +190,7 @@ func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l *listeners) (pro
 		return process{}, err
 	}
 	x, err := discovery(c, log, server, reg)
-	return process{server: server, xds: x, mirrors: m, presence: presence, sweeper: sweeper, store: own}, err
+	return process{server: server, xds: x, mirrors: m, presence: presence, sweeper: sweeper, store: own, log: log}, err
 }
 
 // discovery serves the registrar's view by xDS, on the registrar's own gRPC server.

@@ -112,7 +112,7 @@ tell.`,
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.AddCommand(
-		a.registrarCommand(), a.registerCommand(), a.unregisterCommand(), a.drainCommand(), a.sweepCommand(),
+		a.registrarCommand(), a.agentCommand(), a.registerCommand(), a.unregisterCommand(), a.drainCommand(), a.sweepCommand(),
 		a.statusCommand(), a.regionsCommand(), a.servicesCommand(), a.endpointsCommand(), a.watchCommand(),
 		a.mirrorCommand(), a.peerCommand(), a.xdsCommand(),
 		a.demoCommand(), a.demoChildCommand(), a.demoBackendCommand(), a.versionCommand(),

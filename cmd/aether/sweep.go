@@ -15,8 +15,9 @@ import (
 
 func (a *app) sweepCommand() *cobra.Command {
 	var dry bool
+	var accept uint32
 	c := &cobra.Command{
-		Use:   "sweep --dry-run",
+		Use:   "sweep --dry-run | --accept N",
 		Short: "Show which endpoints the sweep of the registrar's cluster would remove, and why",
 		Long: `Show which endpoints the sweep of the registrar's cluster would remove, and why.
 
@@ -24,16 +25,26 @@ A registrar of the cluster, elected, removes the endpoints of nodes that are
 absent for longer than --sweep-grace. States: sweeping; watching (another
 registrar of the cluster sweeps); unproven (who is absent is not known, so nothing
 is removed); held (too many would go at once: nothing is removed until somebody
-has looked). Exit code 1: held.`,
+has looked). Exit code 1: held.
+
+When it is held and the nodes are really gone, --accept N lets what is due go, once:
+N is the number that --dry-run calls due. If more are due by then, nothing goes.`,
+		Example: `  aether sweep --dry-run
+  aether sweep --accept 250`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !dry {
-				return usage(errors.New("the registrars sweep by themselves: give --dry-run to see what would go"))
+			switch {
+			case dry == (accept > 0):
+				return usage(errors.New("the registrars sweep by themselves: give --dry-run to see what would go, or --accept with how many that may be"))
+			case dry:
+				return a.sweep(cmd.Context())
+			default:
+				return a.acceptSweep(cmd.Context(), accept)
 			}
-			return a.sweep(cmd.Context())
 		},
 	}
 	c.Flags().BoolVar(&dry, "dry-run", false, "show, and remove nothing")
+	c.Flags().Uint32Var(&accept, "accept", 0, "let at most this many endpoints, which are due, pass the brake; takes an admin")
 	a.outputFlag(c)
 	return a.clientCommand(c)
 }
@@ -63,10 +74,24 @@ func (a *app) sweep(ctx context.Context) error {
 	return nil
 }
 
+func (a *app) acceptSweep(ctx context.Context, most uint32) error {
+	return a.tell(ctx, func(ctx context.Context, r *remote.Registry) error {
+		answer, err := r.AcceptSweep(ctx, most)
+		if err != nil {
+			return err
+		}
+		if a.output == outputJSON {
+			return a.printMessage(answer)
+		}
+		_, err = fmt.Fprintf(a.out, "removed %d endpoints of absent nodes\n", answer.GetRemoved())
+		return err
+	})
+}
+
 func (a *app) sweepTable(answer *registryv1.SweepResponse) error {
 	state := strings.TrimSuffix(answer.GetState()+": "+answer.GetReason(), ": ")
-	if _, err := fmt.Fprintf(a.out, "%s; %d of %d endpoints have an absent node; grace %s\n",
-		state, len(answer.GetGhosts()), answer.GetEndpoints(), short(answer.GetGrace())); err != nil {
+	if _, err := fmt.Fprintf(a.out, "%s; %d of %d endpoints have an absent node, %d are due; grace %s\n",
+		state, len(answer.GetGhosts()), answer.GetEndpoints(), answer.GetDue(), short(answer.GetGrace())); err != nil {
 		return err
 	}
 	if len(answer.GetGhosts()) == 0 {

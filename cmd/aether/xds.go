@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/aether-federation/aether/internal/config"
 	"github.com/aether-federation/aether/internal/xds"
 	"github.com/aether-federation/aether/registry/remote"
 )
@@ -54,7 +55,7 @@ has them in that order. Files for TLS are named in it, not copied into it.`,
 
 func (a *app) xdsBootstrap(b xds.Bootstrap, file string) error {
 	for address := range strings.SplitSeq(a.client.address(), ",") {
-		if err := checkRegistrar(address); err != nil {
+		if err := config.CheckRegistrar(address); err != nil {
 			return usage(err)
 		}
 		b.Servers = append(b.Servers, address)

@@ -1,5 +1,5 @@
-// Package config is what `aether registrar` can be told, by flags or by a YAML
-// file whose keys are the flags' names, and what of it is allowed.
+// Package config is what `aether registrar` and `aether agent` can be told, by flags
+// or by a YAML file whose keys are the flags' names, and what of it is allowed.
 package config
 
 import (
@@ -171,14 +171,17 @@ func Default() Registrar {
 }
 
 // Load returns the defaults changed by the file at path.
-func Load(path string) (Registrar, error) {
+func Load(path string) (Registrar, error) { return load(path, Default()) }
+
+// load returns c changed by the file at path.
+func load[T any](path string, c T) (T, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return Registrar{}, fmt.Errorf("read configuration: %w", err)
+		return c, fmt.Errorf("read configuration: %w", err)
 	}
-	c, err := Parse(b)
+	c, err = parse(b, c)
 	if err != nil {
-		return Registrar{}, fmt.Errorf("parse configuration %s: %w", path, err)
+		return c, fmt.Errorf("parse configuration %s: %w", path, err)
 	}
 	return c, nil
 }
@@ -201,14 +204,19 @@ func advised(err error) error {
 // Parse returns the defaults changed by a YAML document. A key that is not known
 // is an error; an empty document changes nothing.
 func Parse(document []byte) (Registrar, error) {
-	c := Default()
+	return parse(document, Default())
+}
+
+// parse returns c changed by a YAML document.
+func parse[T any](document []byte, c T) (T, error) {
+	var none T
 	d := yaml.NewDecoder(bytes.NewReader(document))
 	d.KnownFields(true)
 	if err := d.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
-		return Registrar{}, advised(err)
+		return none, advised(err)
 	}
 	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return Registrar{}, errors.New("more than one YAML document")
+		return none, errors.New("more than one YAML document")
 	}
 	return c, nil
 }

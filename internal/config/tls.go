@@ -13,16 +13,23 @@ func (c Registrar) EtcdTLS(log *slog.Logger) (*tls.Config, error) {
 	if c.EtcdCA == "" && c.EtcdCert == "" {
 		return nil, nil
 	}
-	t, err := clientTLS(&digest{}, c.EtcdCA, c.EtcdCert, c.EtcdKey)
+	t, err := followingTLS(log, c.EtcdCA, c.EtcdCert, c.EtcdKey)
 	if err != nil {
 		return nil, fmt.Errorf("load etcd TLS: %w", err)
 	}
-	if c.EtcdCert == "" {
-		return t, nil
+	return t, nil
+}
+
+// followingTLS is how one connects with a client certificate, if there is one, that
+// follows its files.
+func followingTLS(log *slog.Logger, ca, cert, key string) (*tls.Config, error) {
+	t, err := clientTLS(&digest{}, ca, cert, key)
+	if err != nil || cert == "" {
+		return t, err
 	}
-	own := &reloaded[tls.Certificate]{log: log, load: func(d *digest) (tls.Certificate, error) { return pair(d, c.EtcdCert, c.EtcdKey) }}
+	own := &reloaded[tls.Certificate]{log: log, load: func(d *digest) (tls.Certificate, error) { return pair(d, cert, key) }}
 	if err := own.first(); err != nil {
-		return nil, fmt.Errorf("load etcd TLS: %w", err)
+		return nil, err
 	}
 	t.Certificates = nil
 	t.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {

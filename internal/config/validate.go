@@ -33,9 +33,11 @@ func (c Registrar) Validate() error {
 func (c Registrar) Embedded() bool { return len(c.EtcdEndpoints) == 0 }
 
 // Level returns the least level that is logged.
-func (c Registrar) Level() (slog.Level, error) {
+func (c Registrar) Level() (slog.Level, error) { return level(c.LogLevel) }
+
+func level(text string) (slog.Level, error) {
 	var l slog.Level
-	err := l.UnmarshalText([]byte(c.LogLevel))
+	err := l.UnmarshalText([]byte(text))
 	return l, err
 }
 
@@ -174,13 +176,15 @@ func loopback(address string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-func (c Registrar) validateLog() error {
+func (c Registrar) validateLog() error { return validateLog(c.LogLevel, c.LogFormat) }
+
+func validateLog(least, format string) error {
 	var errs []error
-	if _, err := c.Level(); err != nil {
-		errs = append(errs, fmt.Errorf("--log-level %q: want debug, info, warn or error", c.LogLevel))
+	if _, err := level(least); err != nil {
+		errs = append(errs, fmt.Errorf("--log-level %q: want debug, info, warn or error", least))
 	}
-	if c.LogFormat != "text" && c.LogFormat != "json" {
-		errs = append(errs, fmt.Errorf("--log-format %q: want text or json", c.LogFormat))
+	if format != "text" && format != "json" {
+		errs = append(errs, fmt.Errorf("--log-format %q: want text or json", format))
 	}
 	return errors.Join(errs...)
 }

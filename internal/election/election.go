@@ -84,7 +84,9 @@ func Run(ctx context.Context, c Config, lead func(context.Context, *Leadership) 
 
 // term is one session: a campaign and, if it is won, one call of lead.
 func term(ctx context.Context, c Config, lead func(context.Context, *Leadership) error) error {
-	s, err := newSession(ctx, c)
+	leases := clientv3.NewLease(c.Client)
+	defer leases.Close() // ends the keepalives, not the lease
+	s, err := newSession(ctx, c, leases)
 	if err != nil {
 		return err
 	}
@@ -102,7 +104,12 @@ func term(ctx context.Context, c Config, lead func(context.Context, *Leadership)
 	return err
 }
 
-func newSession(ctx context.Context, c Config) (*concurrency.Session, error) {
+// newSession opens a session with keepalives over a stream of its own. All sessions
+// of a client would else share one, and while the member at its other end hangs,
+// each new session would die of that as the one before did.
+func newSession(ctx context.Context, c Config, leases clientv3.Lease) (*concurrency.Session, error) {
+	client := clientv3.NewCtxClient(context.Background())
+	client.KV, client.Watcher, client.Lease = c.Client.KV, c.Client.Watcher, leases
 	// A call of its own for the lease: NewSession has no deadline.
 	call, cancel := context.WithTimeout(ctx, c.ttl())
 	defer cancel()
@@ -110,7 +117,7 @@ func newSession(ctx context.Context, c Config) (*concurrency.Session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("grant lease for election: %w", err)
 	}
-	s, err := concurrency.NewSession(c.Client, concurrency.WithLease(lease.ID), concurrency.WithContext(ctx),
+	s, err := concurrency.NewSession(client, concurrency.WithLease(lease.ID), concurrency.WithContext(ctx),
 		concurrency.WithTTL(int(c.ttl()/time.Second)))
 	if err != nil {
 		return nil, fmt.Errorf("open election session: %w", err)

@@ -7,10 +7,12 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 
 	"github.com/aether-federation/aether/internal/election"
 	"github.com/aether-federation/aether/internal/etcdtest"
+	"github.com/aether-federation/aether/internal/wantest"
 )
 
 const prefix = "/elections/role/"
@@ -24,10 +26,15 @@ type candidate struct {
 
 func campaign(t *testing.T, s *etcdtest.Server, value string, release <-chan error) candidate {
 	t.Helper()
+	return campaignWith(t, s.Client(t), value, release)
+}
+
+func campaignWith(t *testing.T, client *clientv3.Client, value string, release <-chan error) candidate {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	c := candidate{elected: make(chan *election.Leadership), ended: make(chan struct{}, 10)}
 	done := make(chan struct{})
-	cfg := election.Config{Client: s.Client(t), Prefix: prefix, TTL: election.MinTTL, Value: value, Log: slog.New(slog.DiscardHandler)}
+	cfg := election.Config{Client: client, Prefix: prefix, TTL: election.MinTTL, Value: value, Log: slog.New(slog.DiscardHandler)}
 	go func() {
 		defer close(done)
 		_ = election.Run(ctx, cfg, func(ctx context.Context, l *election.Leadership) error {
@@ -94,4 +101,24 @@ func TestLeadershipEndsWithItsSession(t *testing.T) {
 	}
 	s.Restart()
 	<-c.elected
+}
+
+// The way to etcd by which a leader's session is kept hangs, and the client takes
+// another. The role is lost once, and no more: the next session does not depend on
+// what hangs.
+func TestASessionThatHangsIsFollowedByOneThatDoesNot(t *testing.T) {
+	s := etcdtest.Start(t)
+	hangs, other := wantest.New(t, s.Endpoint(), 0), wantest.New(t, s.Endpoint(), 0)
+	client := etcdtest.NewClient(t, hangs.Address())
+	c := campaignWith(t, client, "it", nil)
+	<-c.elected
+	hangs.Cut()
+	client.SetEndpoints(other.Address())
+	<-c.ended
+	<-c.elected
+	select {
+	case <-c.ended:
+		t.Error("the role was lost again")
+	case <-time.After(5 * election.MinTTL):
+	}
 }

@@ -20,6 +20,8 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+
+	"github.com/aether-federation/aether/internal/filelock"
 )
 
 const (
@@ -71,7 +73,7 @@ func Start(ctx context.Context, c Config) (*Server, error) {
 	if err := os.MkdirAll(c.Dir, ownedOnly); err != nil {
 		return nil, fmt.Errorf("create etcd data directory: %w", err)
 	}
-	unlock, err := lock(filepath.Join(c.Dir, "lock"))
+	unlock, err := filelock.Take(filepath.Join(c.Dir, "lock"))
 	if err != nil {
 		return nil, fmt.Errorf("lock data directory %s: another process may be using it: %w", c.Dir, err)
 	}

@@ -129,6 +129,17 @@ func (c *Census) holdings(node string) (held map[registry.Key]*registry.Endpoint
 	return held, c.books.present[node], nil
 }
 
+// silent returns for how long the own etcd has been away, 0 while it is not known to
+// be: before it was ever read, and while it is being read anew.
+func (c *Census) silent(now time.Time) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.epoch == 0 || c.loading != nil || c.current(now) {
+		return 0
+	}
+	return now.Sub(c.proven)
+}
+
 // Roll takes the census of the own cluster.
 func (c *Census) Roll() Roll {
 	c.mu.Lock()

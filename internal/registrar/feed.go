@@ -81,6 +81,9 @@ type MirrorChange struct {
 // Store takes the writes. Its errors are or wrap a [registry.Error].
 type Store interface {
 	Register(ctx context.Context, endpoints []registry.Endpoint) (registry.Revision, error)
+	// RegisterFor registers endpoints that go when they are not registered again
+	// within ttl.
+	RegisterFor(ctx context.Context, ttl time.Duration, endpoints []registry.Endpoint) (registry.Revision, error)
 	Unregister(ctx context.Context, claims []registry.Claim) (removed int, rev registry.Revision, err error)
 	// SetHealth changes the health of endpoints that exist, else NotFound.
 	SetHealth(ctx context.Context, claims []registry.Claim, health registry.Health) (registry.Revision, error)
@@ -100,6 +103,10 @@ type Presence interface {
 // Sweeper tells how the sweep of the own cluster stands.
 type Sweeper interface {
 	Sweep() *registryv1.SweepResponse
+	// Accept removes what is due, past the brake, if it is at most that many
+	// endpoints, else it is a Conflict. It returns those that went, with an
+	// error too.
+	Accept(ctx context.Context, most int) (removed []registry.Key, err error)
 }
 
 // Peers tells of the outgoing mirrors of this region, whichever registrar

@@ -43,7 +43,7 @@ func (s rpc) Register(ctx context.Context, req *registryv1.RegisterRequest) (*re
 	if err != nil {
 		return nil, err
 	}
-	rev, err := s.register(ctx, endpoints)
+	rev, err := s.register(ctx, req.GetTtl().AsDuration(), endpoints)
 	if err != nil {
 		return nil, err
 	}

@@ -227,6 +227,8 @@ func TestNodeReportsAndDrainsItsOwn(t *testing.T) {
 	refused("a reader asks for the sweep, which does not run", registry.NotFound, err)
 	_, err = as("stranger", "").Sweep(ctx)
 	refused("a stranger asks for the sweep", registry.Denied, err)
+	_, err = as("writer", "").AcceptSweep(ctx, 1)
+	refused("a writer lets ghosts pass the brake", registry.Denied, err)
 
 	nodeName := "spiffe://example.org/c1/node/n1 "
 	want := []string{
@@ -234,6 +236,7 @@ func TestNodeReportsAndDrainsItsOwn(t *testing.T) {
 		nodeName + "report denied", nodeName + "report denied", nodeName + "report denied", "cn:reader report denied",
 		nodeName + "report ok", nodeName + "set_health ok", nodeName + "set_health denied", nodeName + "set_health denied",
 		nodeName + "set_health conflict", nodeName + "set_health conflict",
+		"cn:writer sweep_accept denied",
 	}
 	if got := log.audits(t); strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("audited:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

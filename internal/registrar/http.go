@@ -15,7 +15,7 @@ const indexPage = `aether registrar
 
 GET    /v1/services
 GET    /v1/services/{service}/endpoints
-PUT    /v1/services/{service}/protocols/{protocol}/endpoints/{ip}
+PUT    /v1/services/{service}/protocols/{protocol}/endpoints/{ip}?ttl={time}
 DELETE /v1/services/{service}/protocols/{protocol}/endpoints/{ip}
 GET    /v1/watch?service={service}    server-sent events
 GET    /v1/regions
@@ -32,7 +32,7 @@ type web struct{ *service }
 func newHTTP(log *slog.Logger, s *service, gatherer prometheus.Gatherer) http.Handler {
 	w := web{s}
 	mux := http.NewServeMux()
-	mux.HandleFunc("PUT "+serving.EndpointPath, serving.Answering(w.put))
+	mux.HandleFunc("PUT "+serving.EndpointPath, serving.Answering(w.put, "ttl"))
 	mux.HandleFunc("DELETE "+serving.EndpointPath, serving.Answering(w.remove, "node"))
 	mux.HandleFunc("GET /v1/peers", serving.Answering(w.showPeers))
 	s.reads.Handle(mux)
@@ -59,7 +59,11 @@ func (w web) put(out http.ResponseWriter, r *http.Request) (serving.Message, err
 	if err != nil {
 		return nil, err
 	}
-	rev, err := w.register(r.Context(), []registry.Endpoint{e})
+	ttl, err := serving.TTLOf(r)
+	if err != nil {
+		return nil, err
+	}
+	rev, err := w.register(r.Context(), ttl, []registry.Endpoint{e})
 	if err != nil {
 		return nil, serving.Single(err)
 	}

@@ -105,6 +105,9 @@ func (c *core) fall(s *step, freed []string) {
 
 // lapsed counts the endpoints of a service that are served as a last resort.
 func (c *core) lapsed(service string) int {
+	if !c.lastResort {
+		return 0
+	}
 	n := 0
 	for _, e := range c.index[service] {
 		if e.Lapsed {

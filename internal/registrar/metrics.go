@@ -2,6 +2,7 @@ package registrar
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aether-federation/aether/registry"
@@ -21,6 +22,8 @@ type Metrics struct {
 	unparsable  prometheus.Counter
 	denied      prometheus.Counter
 	limited     *prometheus.CounterVec
+	batch, wait prometheus.Histogram
+	queue       *queueCollector
 	view        *viewCollector
 	census      *censusCollector
 }
@@ -49,16 +52,53 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		unparsable:  counter("aether_registrar_unparsable_total", "Keys and values in the local etcd that do not parse and are not served."),
 		denied:      counter("aether_registrar_denied_total", "Calls of clients that may not make them."),
 		limited:     counters("aether_registrar_limited_total", "Refused because a client has more than its share, by what: calls, streams or connections.", "what"),
-		view:        newViewCollector(),
-		census:      newCensusCollector(),
+		batch: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "aether_registrar_transaction_writes", Help: "Writes that went into one transaction.", Buckets: prometheus.ExponentialBuckets(1, 2, 8),
+		}),
+		wait: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "aether_registrar_write_wait_seconds", Help: "Time that the first write of a transaction waited for it to begin.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
+		}),
+		queue:  newQueueCollector(),
+		view:   newViewCollector(),
+		census: newCensusCollector(),
 	}
-	r.MustRegister(m.writes, m.writeTime, m.withdrawals, m.withdrawn, m.shown, m.resyncs, m.readErrors, m.cutOff, m.unparsable, m.denied, m.limited, m.view, m.census)
+	r.MustRegister(m.writes, m.writeTime, m.withdrawals, m.withdrawn, m.shown, m.resyncs, m.readErrors, m.cutOff, m.unparsable, m.denied, m.limited, m.batch, m.wait, m.queue, m.view, m.census)
 	return m
 }
 
 // Unparsable counts a key or value that was skipped; whoever reads the store
 // logs it.
 func (m *Metrics) Unparsable(string, error) { m.unparsable.Inc() }
+
+// Committing counts a transaction that begins.
+func (m *Metrics) Committing(writes int, waited time.Duration) {
+	m.batch.Observe(float64(writes))
+	m.wait.Observe(waited.Seconds())
+}
+
+// ShowQueue shows how many writes wait, which waiting tells.
+func (m *Metrics) ShowQueue(waiting func() int) { m.queue.waiting.Store(&waiting) }
+
+// queueCollector shows how many writes wait, once it is known whom to ask.
+type queueCollector struct {
+	desc    *prometheus.Desc
+	waiting atomic.Pointer[func() int]
+}
+
+func newQueueCollector() *queueCollector {
+	return &queueCollector{desc: prometheus.NewDesc("aether_registrar_writes_waiting", "Writes that wait for a transaction.", nil, nil)}
+}
+
+// Describe implements prometheus.Collector.
+func (c *queueCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
+
+// Collect implements prometheus.Collector.
+func (c *queueCollector) Collect(ch chan<- prometheus.Metric) {
+	if waiting := c.waiting.Load(); waiting != nil {
+		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64((*waiting)()))
+	}
+}
 
 // wrote counts a write.
 func (m *Metrics) wrote(operation string, start time.Time, err error) {

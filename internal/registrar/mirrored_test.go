@@ -71,6 +71,12 @@ func TestReplicatedRegion(t *testing.T) {
 	fatal(t, err)
 	wantChanges(t, watch, 1, 0)
 
+	// What is on a lease of its own region comes and lapses like anything else.
+	_, err = store.RegisterFor(t.Context(), 5*time.Second, []registry.Endpoint{plainEndpoint("api", 300)})
+	fatal(t, err)
+	wantChanges(t, watch, 1, 0)
+	wantChanges(t, watch, 0, 1)
+
 	stopped := time.Now()
 	stop()
 	wantChanges(t, watch, 0, 300)

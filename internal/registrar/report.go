@@ -101,6 +101,9 @@ type asked struct {
 }
 
 func (s *service) reconcile(ctx context.Context, r report) (*registryv1.ReportResponse, asked, error) {
+	if err := s.writable(); err != nil {
+		return nil, asked{}, err
+	}
 	held, present, unknown := s.census.holdings(r.node)
 	answer := &registryv1.ReportResponse{}
 	if s.presence != nil {
@@ -191,7 +194,11 @@ func (s *service) setHealth(ctx context.Context, claims []registry.Claim, health
 	ctx, cancel := context.WithTimeout(ctx, s.writeTimeout)
 	defer cancel()
 	start := time.Now()
-	rev, err := s.store.SetHealth(ctx, claims, health)
+	var rev registry.Revision
+	err := s.writable()
+	if err == nil {
+		rev, err = s.store.SetHealth(ctx, claims, health)
+	}
 	err = writeError(ctx, err)
 	s.metrics.wrote("set_health", start, err)
 	s.guard.audit.record(ctx, "set_health", keys, err)
@@ -219,12 +226,39 @@ func (s rpc) SetHealth(ctx context.Context, req *registryv1.SetHealthRequest) (*
 	return &registryv1.SetHealthResponse{Revision: string(rev)}, nil
 }
 
-func (s rpc) Sweep(_ context.Context, req *registryv1.SweepRequest) (*registryv1.SweepResponse, error) {
+func (s rpc) Sweep(ctx context.Context, req *registryv1.SweepRequest) (*registryv1.SweepResponse, error) {
+	if req.GetDryRun() == (req.GetAccept() > 0) {
+		return nil, registry.Invalidf("dry_run", "or accept has to be set, not both: the cluster's sweeper sweeps by itself")
+	}
+	const accept = "sweep_accept"
 	if !req.GetDryRun() {
-		return nil, registry.Invalidf("dry_run", "is not set: the cluster's sweeper sweeps by itself, ask for a dry run")
+		if err := s.guard.permit(ctx, accept, access.Action{Need: access.Administer}); err != nil {
+			return nil, err
+		}
 	}
 	if s.sweeper == nil {
 		return nil, registry.Errorf(registry.NotFound, "this registrar does not sweep")
 	}
-	return s.sweeper.Sweep(), nil
+	if req.GetDryRun() {
+		return s.sweeper.Sweep(), nil
+	}
+	removed, err := s.acceptSweep(ctx, accept, int(req.GetAccept()))
+	if err != nil {
+		return nil, err
+	}
+	answer := s.sweeper.Sweep()
+	answer.Removed = uint32(removed)
+	return answer, nil
+}
+
+// acceptSweep lets at most so many endpoints pass the brake.
+func (s *service) acceptSweep(ctx context.Context, operation string, most int) (removed int, err error) {
+	if err := s.writable(); err != nil {
+		return 0, err
+	}
+	start := time.Now()
+	keys, err := s.sweeper.Accept(ctx, most)
+	s.metrics.wrote(operation, start, err)
+	s.guard.audit.record(ctx, operation, keys, err)
+	return len(keys), err
 }

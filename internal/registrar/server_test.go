@@ -191,6 +191,10 @@ func TestHTTPRefusals(t *testing.T) {
 	n.want("PUT", apiEndpoint+"10.0.0.3@", ``, 400, `"field":"instance"`)
 	n.want("PUT", apiEndpoint+"255.255.255.255", ``, 400, `"field":"ip"`)
 	n.want("PUT", apiEndpoint+"10.0.0.1?node=n1", ``, 400, `"field":"node"`)
+	n.want("PUT", apiEndpoint+"10.0.0.5?ttl=5s", ``, 200)
+	n.want("PUT", apiEndpoint+"10.0.0.5?ttl=4s", ``, 400, `"field":"ttl"`)
+	n.want("PUT", apiEndpoint+"10.0.0.5?ttl=soon", ``, 400, `"field":"ttl"`)
+	n.want("PUT", apiEndpoint+"10.0.0.5?ttl=30s", `{"node":"n1"}`, 400, `"field":"node"`)
 	n.want("DELETE", apiEndpoint+"10.0.0.1?nod=n1", ``, 400, `"field":"nod"`, "use node")
 	n.want("GET", "/v1/services?region=a", ``, 400, `"field":"region"`)
 	n.want("GET", "/v1/watch?services=a", ``, 400, `"field":"services"`)
@@ -224,6 +228,10 @@ func TestWritesFailAndReadsGoOnWhileEtcdIsAway(t *testing.T) {
 	eventually(t, "the own region's age grows", func() bool {
 		regions, err := n.client.Regions(t.Context())
 		return err == nil && regions[0].GetAge().AsDuration() > time.Second
+	})
+	eventually(t, "writes are refused at once", func() bool {
+		_, answer := n.call("PUT", apiEndpoint+"10.0.0.2", ``)
+		return strings.Contains(answer, "so nothing was written")
 	})
 	n.want("GET", "/readyz", "", 200)
 	if len(n.list()) != 1 {
@@ -280,4 +288,18 @@ type somePeers struct{}
 
 func (somePeers) Peers(context.Context) ([]*registryv1.Peer, error) {
 	return []*registryv1.Peer{{Region: "b", State: "live", Leader: "r-1", Lag: durationOf(80 * time.Millisecond), Leases: 200, Keys: 20000}}, nil
+}
+
+func TestRegisteredForATime(t *testing.T) {
+	t.Parallel()
+	n := start(t, etcdtest.Start(t), origin, nil).ready()
+	_, err := n.client.RegisterFor(t.Context(), 5*time.Second, []registry.Endpoint{plainEndpoint("api", 1)})
+	fatal(t, err)
+	n.want("PUT", apiEndpoint+"10.0.0.2?ttl=1m", ``, 200)
+	eventually(t, "both are listed", func() bool { return len(n.list()) == 2 })
+	eventually(t, "the first lapses", func() bool { return len(n.list()) == 1 })
+	_, err = n.client.RegisterFor(t.Context(), time.Second, []registry.Endpoint{plainEndpoint("api", 1)})
+	if registry.KindOf(err) != registry.Invalid {
+		t.Errorf("a ttl that is too short: %v", err)
+	}
 }

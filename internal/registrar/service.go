@@ -33,7 +33,8 @@ var (
 	errStopping = registry.Errorf(registry.Unavailable, "the registrar is stopping: connect again")
 )
 
-func (s *service) register(ctx context.Context, endpoints []registry.Endpoint) (registry.Revision, error) {
+// register registers endpoints, with a ttl that is not zero for that long.
+func (s *service) register(ctx context.Context, ttl time.Duration, endpoints []registry.Endpoint) (registry.Revision, error) {
 	keys, nodes := make([]registry.Key, len(endpoints)), make([]string, len(endpoints))
 	for i, e := range endpoints {
 		keys[i], nodes[i] = e.Key, e.Node
@@ -45,8 +46,15 @@ func (s *service) register(ctx context.Context, endpoints []registry.Endpoint) (
 	defer cancel()
 	start := time.Now()
 	var rev registry.Revision
-	err := s.vouch(ctx, endpoints)
+	err := s.writable()
 	if err == nil {
+		err = s.vouch(ctx, endpoints)
+	}
+	switch {
+	case err != nil:
+	case ttl != 0:
+		rev, err = s.store.RegisterFor(ctx, ttl, endpoints)
+	default:
 		rev, err = s.store.Register(ctx, endpoints)
 	}
 	err = writeError(ctx, err)
@@ -66,11 +74,25 @@ func (s *service) unregister(ctx context.Context, claims []registry.Claim) (int,
 	ctx, cancel := context.WithTimeout(ctx, s.writeTimeout)
 	defer cancel()
 	start := time.Now()
-	removed, rev, err := s.store.Unregister(ctx, claims)
+	var removed int
+	var rev registry.Revision
+	err := s.writable()
+	if err == nil {
+		removed, rev, err = s.store.Unregister(ctx, claims)
+	}
 	err = writeError(ctx, err)
 	s.metrics.wrote("unregister", start, err)
 	s.guard.audit.record(ctx, "unregister", keys, err)
 	return removed, rev, err
+}
+
+// writable fails at once while the own etcd is known to be away: a write would only
+// wait for its deadline, and leave open whether it took place.
+func (s *service) writable() error {
+	if silent := s.census.silent(time.Now()); silent > 0 {
+		return registry.Errorf(registry.Unavailable, "the registrar's etcd has not answered for %v, so nothing was written: try again", silent.Round(time.Second))
+	}
+	return nil
 }
 
 // writeError makes the end of a write's own deadline an Unavailable error.

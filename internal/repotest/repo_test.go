@@ -142,6 +142,12 @@ var rules = []rule{
 		why:     "only commands join services",
 	},
 	{
+		imports: []string{module + "internal/agent", module + "internal/agent/"},
+		only:    []string{"cmd", "internal/agent"},
+		tests:   true,
+		why:     "only commands join services",
+	},
+	{
 		imports: []string{module + "internal/serving"},
 		only:    []string{"internal/registrar", "internal/agent"},
 		why:     "what is served is the business of servers",

@@ -161,3 +161,16 @@ func bodyError(err error) error {
 	}
 	return registry.Invalidf("body", "read request: %w", err)
 }
+
+// TTLOf reads the query's ttl; 0: there is none.
+func TTLOf(r *http.Request) (time.Duration, error) {
+	text := r.URL.Query().Get("ttl")
+	if text == "" {
+		return 0, nil
+	}
+	ttl, err := time.ParseDuration(text)
+	if err != nil || ttl <= 0 {
+		return 0, registry.Invalidf("ttl", "%q is not a time such as 30s", text)
+	}
+	return ttl, nil
+}

@@ -82,7 +82,7 @@ func (d Delivery) Messages() iter.Seq[*registryv1.WatchResponse] {
 			m.Changes = append(m.Changes, next)
 			size += n
 		}
-		m.Synced = d.snapshot != nil
+		m.Synced = d.snapshot != nil || d.marked
 		m.Revision = string(d.revision)
 		yield(m)
 	}

@@ -161,3 +161,31 @@ func TestRevisionOfAReaderThatHasSeenMore(t *testing.T) {
 		t.Error("the reader did not wait")
 	}
 }
+
+// TestReaderAsksWhetherItIsInStep: who asks for what it has already is answered
+// once it has all, and with nothing else.
+func TestReaderAsksWhetherItIsInStep(t *testing.T) {
+	for _, q := range []registry.Query{{}, {Services: []string{"s1", "s2"}}} {
+		o := newOwner(100, puts("own", 0, 9))
+		sub := o.Subscribe(q, nil)
+		sub.Requery(q, true)
+		if d, ok := sub.Take(); !ok || d.snapshot == nil || d.marked {
+			t.Errorf("first: %+v", d)
+		}
+		if d, ok := sub.Take(); !ok || !d.marked || len(d.changes) != 0 {
+			t.Errorf("then: %+v", d)
+		}
+		o.tell(puts("b", 0, 3))
+		sub.Requery(q, true)
+		d, ok := sub.Take()
+		if !ok || !d.marked || len(d.changes) == 0 || d.revision == "" {
+			t.Errorf("with changes: %+v", d)
+		}
+		for m := range d.Messages() {
+			if !m.GetSynced() || m.GetReset_() || len(m.GetReplaced()) > 0 {
+				t.Errorf("sent: %v", m)
+			}
+		}
+		sub.Close()
+	}
+}

@@ -29,6 +29,8 @@ type Subscription struct {
 	batches  [][]Change
 	waiting  int
 	revision registry.Revision
+	// marked: the reader wants to be told once it has all that waits.
+	marked bool
 }
 
 // Delivery is what a subscription has to tell next: a snapshot, which voids what
@@ -39,6 +41,8 @@ type Delivery struct {
 	replaced []string
 	changes  []Change
 	revision registry.Revision
+	// marked: with this the reader has all that there was when it asked.
+	marked bool
 }
 
 // Subscribe returns a subscription that begins with a snapshot of what q asks
@@ -54,7 +58,9 @@ func (v *View) Subscribe(q registry.Query, h *Held) *Subscription {
 }
 
 // Requery changes what s is about: a new snapshot follows or, if extend is set,
-// one of the services that were added.
+// one of the services that were added. If that is none, because q is what s is
+// about, s is told once it has all that there is, which proves to it that it is
+// in step.
 func (s *Subscription) Requery(q registry.Query, extend bool) {
 	s.view.mu.Lock()
 	defer s.view.mu.Unlock()
@@ -62,11 +68,23 @@ func (s *Subscription) Requery(q registry.Query, extend bool) {
 	if s.closed {
 		return
 	}
+	if extend && slices.Equal(q.Services, s.query.Services) {
+		s.mark()
+		return
+	}
 	s.view.fan.remove(s)
 	if extend && s.extend(q) {
 		return
 	}
 	s.start(q, nil)
+}
+
+// mark has s told once it has all that waits.
+func (s *Subscription) mark() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.marked = true
+	s.signal()
 }
 
 // start enters s and gives it a snapshot; view.mu is held.
@@ -210,14 +228,14 @@ func (s *Subscription) Take() (Delivery, bool) {
 	if s.snapshot != nil {
 		s.snapshot, s.replaced = nil, nil
 		d.revision = d.snapshot.Revision
-		if len(s.batches) > 0 {
+		if len(s.batches) > 0 || s.marked {
 			s.signal()
 		}
 		return d, true
 	}
-	d.changes = Latest(s.batches, s.waiting)
-	s.batches, s.waiting = nil, 0
-	return d, len(d.changes) > 0
+	d.changes, d.marked = Latest(s.batches, s.waiting), s.marked
+	s.batches, s.waiting, s.marked = nil, 0, false
+	return d, len(d.changes) > 0 || d.marked
 }
 
 // fan finds the subscriptions that a change concerns. It is guarded by the

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -20,6 +21,9 @@ type Config struct {
 	Log *slog.Logger
 	// Metrics to count in, from NewMetrics; nil: counted and not shown.
 	Metrics *Metrics
+
+	// now is the time by which refusals are kept back, but for tests time.Now.
+	now func() time.Time
 }
 
 // Validate says in whole sentences what is wrong with c.
@@ -63,5 +67,8 @@ func (c Config) withDefaults() Config {
 		c.Metrics = NewMetrics(prometheus.NewRegistry())
 	}
 	c.Spill = c.Spill.withDefaults()
+	if c.now == nil {
+		c.now = time.Now
+	}
 	return c
 }

@@ -2,12 +2,11 @@ package xds
 
 import (
 	"context"
-	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -181,18 +180,106 @@ func TestGRPCServiceThatAppearsAndGoes(t *testing.T) {
 	c.reaches("b")
 }
 
+// TestGRPCAmbiguousName: such a name does not exist, and the status says which do.
+// The client itself waits for 15 s before it says that.
 func TestGRPCAmbiguousName(t *testing.T) {
 	b := serveBackend(t, "b")
 	e := b.endpoint(1, "a", "a1", func(e *registry.Endpoint) { e.Ports = append(e.Ports, registry.Port{Name: "admin", Number: 9}) })
 	server := run(t, newSource(e), "")
 	dial(t, []string{server.address}, "api:grpc", "a1").reaches("b")
 	c := dial(t, []string{server.address}, "api", "a2")
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	begin := time.Now()
-	_, err := c.health.Check(ctx, &healthv1.HealthCheckRequest{})
-	t.Log(time.Since(begin), err)
-	if err == nil || !strings.Contains(fmt.Sprint(err), "api:") {
-		t.Errorf("a name of two ports: %v", err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.health.Check(ctx, &healthv1.HealthCheckRequest{})
+		ended <- err
+	}()
+	want := ResourceStatus{Type: "lds", Name: "api", State: Missing, Error: "name: api has several ports: ask for one of api:admin, api:grpc"}
+	eventually(t, "the status says which names there are", func() bool {
+		clients, err := Inspector{connect(t, server.address)}.Status(t.Context())
+		fatal(t, err)
+		for _, one := range clients {
+			if one.Node == "test-a2" && slices.Contains(one.Resources, want) {
+				return true
+			}
+		}
+		return false
+	})
+	cancel()
+	if err := <-ended; err == nil {
+		t.Error("a call to an ambiguous name was answered")
+	}
+}
+
+// TestGRPCKeepsANameThatBecomesAmbiguous: a second port does not break clients that
+// are running.
+func TestGRPCKeepsANameThatBecomesAmbiguous(t *testing.T) {
+	b, next := serveBackend(t, "b"), serveBackend(t, "next")
+	admin := func(e *registry.Endpoint) { e.Ports = append(e.Ports, registry.Port{Name: "admin", Number: 9}) }
+	s := newSource(b.endpoint(1, "a", "a1"))
+	server := run(t, s, "")
+	c := dial(t, []string{server.address}, "api", "a1")
+	c.reaches("b")
+	s.put(b.endpoint(1, "a", "a1", admin))
+	eventually(t, "the client was told", func() bool {
+		clients, err := Inspector{connect(t, server.address)}.Status(t.Context())
+		fatal(t, err)
+		return len(clients) == 1 && clients[0].Count(Missing) == 1
+	})
+	c.reaches("b")
+	s.put(next.endpoint(2, "a", "a1", admin))
+	c.reaches("b", "next")
+}
+
+// TestGRPCOutlivesItsServer: calls go on without one, and a server that comes back
+// with the same content sends nothing.
+func TestGRPCOutlivesItsServer(t *testing.T) {
+	b, late := serveBackend(t, "b"), serveBackend(t, "late")
+	s := newSource(b.endpoint(1, "a", "a1"))
+	first := run(t, s, "")
+	c := dial(t, []string{first.address}, "api", "a1")
+	c.reaches("b")
+	stop := c.steadily()
+	first.stop()
+	c.reaches("b")
+	second := run(t, s, first.address)
+	eventually(t, "the client is back with all that it had", func() bool {
+		clients, err := Inspector{connect(t, second.address)}.Status(t.Context())
+		fatal(t, err)
+		return len(clients) == 1 && clients[0].Count(Acknowledged) == 3 && len(clients[0].Resources) == 3
+	})
+	for _, kind := range []string{"lds", "cds", "eds"} {
+		if n := second.counted("aether_xds_responses_total", kind); n != 0 {
+			t.Errorf("%g %s responses to a client that had everything", n, kind)
+		}
+	}
+	s.put(late.endpoint(2, "a", "a1"))
+	c.reaches("b", "late")
+	if calls, failed := stop(); len(failed) > 0 || calls == 0 {
+		t.Errorf("%d of %d calls failed, the first with %v", len(failed), calls, failed[0])
+	}
+}
+
+// TestGRPCSpill: part of the traffic leaves a zone of which half is ill, and the
+// weights of endpoints count.
+func TestGRPCSpill(t *testing.T) {
+	near, heavy, next := serveBackend(t, "near"), serveBackend(t, "heavy"), serveBackend(t, "next")
+	ill := near.endpoint(1, "a", "a1", health(registry.Unhealthy), func(e *registry.Endpoint) { e.Ports[0].Number-- })
+	s := newSource(ill, near.endpoint(2, "a", "a1"), next.endpoint(3, "b", "b1"))
+	c := dial(t, []string{run(t, s, "").address}, "api", "a1")
+	c.reaches("near", "next")
+	s.remove(ill)
+	c.reaches("near")
+	s.put(heavy.endpoint(4, "a", "a1", weight(9)))
+	c.reaches("near", "heavy")
+	got := map[string]int{}
+	for range 1000 {
+		from, err := c.call()
+		fatal(t, err)
+		got[from]++
+	}
+	// 9 of 10; a client's picks vary at random.
+	if got["heavy"] < 800 || got["near"] == 0 {
+		t.Errorf("a weight of 9 beside one of 1 gave %v", got)
 	}
 }

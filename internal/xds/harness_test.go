@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 
@@ -103,6 +105,7 @@ func (s *source) Watch(ctx context.Context, q registry.Query, fn func(registry.E
 // running is a server that runs until the test ends.
 type running struct {
 	*Server
+	metrics *prometheus.Registry
 	address string
 	stop    func()
 }
@@ -110,13 +113,14 @@ type running struct {
 // run serves s at an address, any if it is empty.
 func run(t testing.TB, s Source, address string, change ...func(*Config)) *running {
 	t.Helper()
-	cfg := Config{Source: s, Home: Client{Locality: registry.Locality{Region: "a"}}}
+	metrics := prometheus.NewRegistry()
+	cfg := Config{Source: s, Metrics: NewMetrics(metrics), Home: Client{Locality: registry.Locality{Region: "a"}}}
 	for _, f := range change {
 		f(&cfg)
 	}
 	server, err := New(cfg)
 	fatal(t, err)
-	l, err := net.Listen("tcp", cmpOr(address, "127.0.0.1:0"))
+	l, err := net.Listen("tcp", cmp.Or(address, "127.0.0.1:0"))
 	fatal(t, err)
 	g := grpc.NewServer(grpc.StreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		return grpcerr.ToStatus(handler(srv, stream))
@@ -140,14 +144,28 @@ func run(t testing.TB, s Source, address string, change ...func(*Config)) *runni
 		group.Wait()
 	})
 	t.Cleanup(stop)
-	return &running{Server: server, address: l.Addr().String(), stop: stop}
+	return &running{Server: server, metrics: metrics, address: l.Addr().String(), stop: stop}
 }
 
-func cmpOr(a, b string) string {
-	if a == "" {
-		return b
+// counted returns the value of a counter or gauge, by the values of its labels in the
+// order of their names; 0 if there is none.
+func (r *running) counted(name string, labels ...string) float64 {
+	families, err := r.metrics.Gather()
+	if err != nil {
+		panic(err)
 	}
-	return a
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			var have []string
+			for _, l := range m.GetLabel() {
+				have = append(have, l.GetValue())
+			}
+			if f.GetName() == name && slices.Equal(have, labels) {
+				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	return 0
 }
 
 func fatal(t testing.TB, err error) {

@@ -103,7 +103,7 @@ func (s *Server) serve(ctx context.Context, w wire, delta bool) error {
 			return ended(err)
 		}
 		if got {
-			if err := session.take(r, time.Now()); err != nil {
+			if err := session.take(r, s.cfg.now()); err != nil {
 				return err
 			}
 		}
@@ -143,7 +143,7 @@ func (s *Server) receive(ctx context.Context, cancel context.CancelCauseFunc, w 
 
 // answer sends what is due, and returns after how long to look again.
 func (s *Server) answer(session *session, w wire) (time.Duration, error) {
-	out, wait := session.due(time.Now())
+	out, wait := session.due(s.cfg.now())
 	for _, r := range out {
 		if err := w.send(r); err != nil {
 			return 0, err

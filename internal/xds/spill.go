@@ -83,7 +83,11 @@ func (s Spill) shares(tiers []tierCapacity) [][]float64 {
 	if s.giveBack(tiers, out, left) {
 		return out
 	}
-	if total := 1 - left; total > negligible {
+	var total float64
+	for _, row := range out {
+		total += sum(row)
+	}
+	if total > 0 {
 		scale(out, 1/total)
 	}
 	return out
@@ -117,7 +121,7 @@ func (s Spill) giveBack(tiers []tierCapacity, out [][]float64, left float64) boo
 func pour(amount float64, regions []capacity, ceiling float64) []float64 {
 	out := make([]float64, len(regions))
 	full := make([]bool, len(regions))
-	for amount > negligible {
+	for amount > 0 {
 		var open float64
 		for j, r := range regions {
 			if !full[j] {

@@ -396,7 +396,7 @@ func (s *subscription) respond(d due) *response {
 	s.count++
 	s.last = strconv.FormatUint(s.count, 10)
 	r := &response{kind: s.kind, nonce: s.last, changed: d.changed, errors: map[string]string{}, versions: map[string]string{}}
-	names := d.changed
+	names := s.apart(d.changed)
 	if s.whole() {
 		names = slices.Sorted(maps.Keys(d.all))
 		for n := range d.errors {
@@ -413,6 +413,21 @@ func (s *subscription) respond(d due) *response {
 	}
 	r.version = versionOfAll(s.sent)
 	return r
+}
+
+// apart leaves out names that were refused, or returns one of these alone: so the
+// client says which of them it does not take.
+func (s *subscription) apart(names []string) []string {
+	var clean []string
+	for _, n := range names {
+		if s.held[n].tries == 0 {
+			clean = append(clean, n)
+		}
+	}
+	if len(clean) == 0 && len(names) > 0 {
+		return names[:1]
+	}
+	return clean
 }
 
 // tell puts what there is of one name into r.

@@ -20,6 +20,8 @@ import (
 const (
 	minBackoff = 100 * time.Millisecond
 	maxBackoff = 3 * time.Second
+	// burstEvents are enough for one step of a sink.
+	burstEvents = 4096
 )
 
 var (
@@ -36,7 +38,7 @@ type sink interface {
 	reset() error
 	page(kvs []*mvccpb.KeyValue) error
 	synced(rev int64) error
-	// events of one response: whole revisions, in order, the last of them rev.
+	// events of one or more responses: whole revisions, in order, the last of them rev.
 	events(events []*clientv3.Event, rev int64) error
 	// current says that what was told equals the store as it was at the time at.
 	current(rev int64, at time.Time) error
@@ -214,22 +216,55 @@ func (f *follower) consume(ctx context.Context, responses clientv3.WatchChan, pr
 			if !ok {
 				return fmt.Errorf("watch %s: %w", f.span.begin, errors.Join(ctx.Err(), errors.New("etcd closed the stream")))
 			}
-			if err := f.response(resp); err != nil {
+			if err := f.burst(resp, responses); err != nil {
 				return err
 			}
 		}
 	}
 }
 
+// burst takes resp and what has arrived behind it as one step of the sink: one that
+// is slower than etcd has less to do that way than for each transaction by itself.
+func (f *follower) burst(resp clientv3.WatchResponse, responses clientv3.WatchChan) error {
+	var events []*clientv3.Event
+	for plain(resp) {
+		events = append(events, resp.Events...)
+		if len(events) >= burstEvents {
+			return f.events(events)
+		}
+		var ok bool
+		select {
+		case resp, ok = <-responses:
+		default:
+		}
+		if !ok {
+			return f.events(events) // the next read finds out if the channel is closed
+		}
+	}
+	if err := f.events(events); err != nil {
+		return err
+	}
+	return f.response(resp)
+}
+
+// plain reports whether resp carries changes and nothing else.
+func plain(resp clientv3.WatchResponse) bool { return len(resp.Events) > 0 && resp.Err() == nil }
+
+func (f *follower) events(events []*clientv3.Event) error {
+	if len(events) == 0 {
+		return nil
+	}
+	f.silent = 0
+	rev := events[len(events)-1].Kv.ModRevision
+	f.seen.Store(rev)
+	return stop(f.sink.events(events, rev))
+}
+
+// response takes one that is not plain.
 func (f *follower) response(resp clientv3.WatchResponse) error {
 	f.silent = 0
 	if err := resp.Err(); err != nil {
 		return fmt.Errorf("watch %s: %w", f.span.begin, err)
-	}
-	if n := len(resp.Events); n > 0 {
-		rev := resp.Events[n-1].Kv.ModRevision
-		f.seen.Store(rev)
-		return stop(f.sink.events(resp.Events, rev))
 	}
 	if resp.IsProgressNotify() {
 		return f.progress(resp.Header.Revision)

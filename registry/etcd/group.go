@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/aether-federation/aether/registry"
 )
@@ -23,6 +24,7 @@ type pending struct {
 	ctx     context.Context
 	batch   []write
 	partial bool
+	since   time.Time
 	// lead gets the transaction's batches, this one first, if this batch's
 	// caller is to commit it.
 	lead chan []*pending
@@ -51,6 +53,8 @@ type result struct {
 // first batch of a transaction commits it. A key is in one transaction at a time.
 type group struct {
 	commit func([]*pending)
+	// began is told of each transaction.
+	began func(writes int, waited time.Duration)
 
 	mu       sync.Mutex
 	queue    []*pending
@@ -60,13 +64,13 @@ type group struct {
 }
 
 func newGroup(commit func([]*pending)) *group {
-	return &group{commit: commit, busy: map[string]bool{}}
+	return &group{commit: commit, began: func(int, time.Duration) {}, busy: map[string]bool{}}
 }
 
 // submit returns once batch is durable or refused, or when ctx ends; whether the
 // batch is written is not known then, unless it was still waiting.
 func (g *group) submit(ctx context.Context, batch []write, partial bool) (result, error) {
-	p := &pending{ctx: ctx, batch: batch, partial: partial, lead: make(chan []*pending, 1), done: make(chan result, 1)}
+	p := &pending{ctx: ctx, batch: batch, partial: partial, since: time.Now(), lead: make(chan []*pending, 1), done: make(chan result, 1)}
 	if err := g.enqueue(p); err != nil {
 		return result{}, err
 	}
@@ -169,6 +173,9 @@ func (g *group) gather() []*pending {
 	}
 	g.queue = rest
 	g.waiting -= n
+	if n > 0 {
+		g.began(n, time.Since(members[0].since))
+	}
 	for _, p := range members {
 		for _, w := range p.batch {
 			g.busy[w.key] = true

@@ -4,6 +4,7 @@ import (
 	"iter"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/aether-federation/aether/registry"
 	"github.com/aether-federation/aether/registry/keyspace"
@@ -24,6 +25,16 @@ type write struct {
 	change func(stored *registry.Endpoint) (registry.Endpoint, error)
 	// reported says that a stored health of draining stays.
 	reported bool
+	// lease to store the endpoint on, and those that it may stay on. Without the
+	// latter, not even an empty map, it has no lease. A change leaves it on its own.
+	lease   clientv3.LeaseID
+	mayStay map[clientv3.LeaseID]bool
+}
+
+// seated reports whether existing is on a lease that w leaves it on.
+func (w write) seated(existing *mvccpb.KeyValue) bool {
+	id := clientv3.LeaseID(existing.GetLease())
+	return w.change != nil || w.mayStay == nil && id == clientv3.NoLease || w.mayStay[id]
 }
 
 func (w write) size() int { return len(w.key) + len(w.value) }
@@ -101,7 +112,19 @@ func decide(w write, existing *mvccpb.KeyValue, present func(node string) bool) 
 	if s.removes() {
 		return s, existing != nil, nil
 	}
-	return s, !exact || !stored.Equal(*s.endpoint), nil
+	return s, !exact || !stored.Equal(*s.endpoint) || !s.seated(existing), nil
+}
+
+// op is what s does to its key.
+func (s step) op() clientv3.Op {
+	switch {
+	case s.removes():
+		return clientv3.OpDelete(s.key)
+	case s.change != nil:
+		return clientv3.OpPut(s.key, string(s.value), clientv3.WithIgnoreLease())
+	default:
+		return clientv3.OpPut(s.key, string(s.value), clientv3.WithLease(s.lease))
+	}
 }
 
 // resolve makes the endpoint to store where that depends on the stored one.

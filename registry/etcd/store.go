@@ -49,6 +49,10 @@ type Config struct {
 	// Known, when set, tells whether a key is thought to exist. A wrong answer
 	// costs a request, a right one that it does not saves one.
 	Known func(key registry.Key) bool
+	// OnCommit, when set, is told of each transaction that begins: how many writes
+	// it is for, and how long the first of them has waited. It must not
+	// block, nor call the store.
+	OnCommit func(writes int, waited time.Duration)
 }
 
 // Validate tells what is missing or wrong.
@@ -67,7 +71,8 @@ func (c Config) Validate() error {
 // region; mirrored regions are for a registrar to judge, which follows them with
 // a [Feed].
 //
-// Revisions are etcd's, in decimal. Endpoints carry no lease.
+// Revisions are etcd's, in decimal. Endpoints carry no lease, but for those that
+// were registered with RegisterFor.
 type Store struct {
 	client  *clientv3.Client
 	origin  registry.Origin
@@ -91,6 +96,9 @@ func New(c Config) (*Store, error) {
 		decoder: newDecoder(c.Log, c.OnUnparsable, c.OnDisagreement),
 	}
 	s.group = newGroup(s.transact)
+	if c.OnCommit != nil {
+		s.group.began = c.OnCommit
+	}
 	if s.known == nil {
 		s.known = func(registry.Key) bool { return true }
 	}
@@ -106,6 +114,13 @@ func (s *Store) Client() *clientv3.Client { return s.client }
 
 // OwnPrefix returns the range of all that the store's region owns.
 func (s *Store) OwnPrefix() string { return keyspace.RegionPrefix(s.origin.Region) }
+
+// Waiting returns how many writes wait for a transaction.
+func (s *Store) Waiting() int {
+	s.group.mu.Lock()
+	defer s.group.mu.Unlock()
+	return s.group.waiting
+}
 
 func requestTimeout(d time.Duration) time.Duration {
 	if d == 0 {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -310,5 +311,19 @@ func TestTimeToLive(t *testing.T) {
 	}
 	if _, _, err := etcd.TimeToLive(t.Context(), client, int64(lease.ID)); registry.KindOf(err) != registry.NotFound {
 		t.Errorf("revoked: %v", err)
+	}
+}
+
+func TestTransactionsAreTold(t *testing.T) {
+	var told atomic.Int64
+	s := newStore(t, etcd.Config{Client: etcdtest.Start(t).Client(t), OnCommit: func(writes int, waited time.Duration) {
+		if waited < 0 {
+			t.Errorf("waited %v", waited)
+		}
+		told.Add(int64(writes))
+	}})
+	register(t, s, endpoint("api", "10.0.0.1"), endpoint("api", "10.0.0.2"))
+	if n := told.Load(); n != 2 || s.Waiting() != 0 {
+		t.Errorf("told of %d writes, and %d wait", n, s.Waiting())
 	}
 }

@@ -2,10 +2,12 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/aether-federation/aether/registry"
@@ -122,18 +124,21 @@ func (t *transaction) attempt(ctx context.Context) error {
 		return nil
 	}
 	guards, ops, absent := guarded(t.store.origin, steps)
-	if len(guards) > registry.MaxBatch && len(batches) > 1 {
-		for _, d := range batches {
-			t.store.transact([]*pending{d.pending})
-		}
-		t.open = nil
+	switch {
+	case len(guards) > registry.MaxBatch && len(batches) > 1:
+		t.apart()
 		return nil
-	}
-	if len(guards) > registry.MaxBatch {
+	case len(guards) > registry.MaxBatch:
 		return registry.Errorf(registry.Invalid, "the endpoints are held by too many nodes that left: send fewer at a time")
 	}
 	resp, err := t.store.txn(ctx, guards, ops)
-	if err != nil {
+	switch {
+	case errors.Is(err, rpctypes.ErrLeaseNotFound) && len(batches) > 1:
+		t.apart()
+		return nil
+	case errors.Is(err, rpctypes.ErrLeaseNotFound):
+		return errLapsed
+	case err != nil:
 		return err
 	}
 	if !resp.Succeeded {
@@ -148,6 +153,14 @@ func (t *transaction) attempt(ctx context.Context) error {
 	}
 	t.open = nil
 	return nil
+}
+
+// apart commits each open batch by itself: one of them keeps back the others.
+func (t *transaction) apart() {
+	for _, p := range t.open {
+		t.store.transact([]*pending{p})
+	}
+	t.open = nil
 }
 
 // plan decides what p has to do. A conflict refuses all of it, or only its own
@@ -204,11 +217,7 @@ func guarded(own registry.Origin, steps []step) ([]clientv3.Cmp, []clientv3.Op, 
 	nodes := map[string]bool{}
 	for i, s := range steps {
 		guards[i] = clientv3.Compare(clientv3.ModRevision(s.key), "=", s.modRevision)
-		if s.removes() {
-			ops[i] = clientv3.OpDelete(s.key)
-		} else {
-			ops[i] = clientv3.OpPut(s.key, string(s.value))
-		}
+		ops[i] = s.op()
 		if s.absent != "" {
 			nodes[s.absent] = true
 		}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"strings"
 	"time"
 
 	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
@@ -21,6 +22,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 const (
@@ -47,6 +49,7 @@ var _ registry.Registry = (*Registry)(nil)
 type options struct {
 	credentials credentials.TransportCredentials
 	dial        []grpc.DialOption
+	failover    bool
 }
 
 // Option changes how a Registry connects.
@@ -62,9 +65,17 @@ func WithDialOptions(dial ...grpc.DialOption) Option {
 	return func(o *options) { o.dial = append(o.dial, dial...) }
 }
 
+// WithFailover takes target as a list even if it has one address, whose name may
+// stand for several registrars.
+func WithFailover() Option {
+	return func(o *options) { o.failover = true }
+}
+
 // New returns the registry behind the registrar at target, host:port or any
-// target of gRPC's. It does not connect: the first call does. The caller closes
-// it.
+// target of gRPC's. A target may be a list, as in "a:8443,b:8443", of registrars
+// of one region: then calls go to those that say that they serve, in turn, and a
+// call that fails may be repeated, at another. Names are resolved to all of their
+// addresses. It does not connect: the first call does. The caller closes it.
 func New(target string, opts ...Option) (*Registry, error) {
 	o := options{credentials: insecure.NewCredentials()}
 	for _, opt := range opts {
@@ -78,7 +89,16 @@ func New(target string, opts ...Option) (*Registry, error) {
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingIdle, Timeout: pingTimeout}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: pingTimeout}),
 	}, o.dial...)
-	conn, err := grpc.NewClient(target, dial...)
+	at := target
+	if o.failover || strings.Contains(target, ",") {
+		var list []grpc.DialOption
+		var err error
+		if at, list, err = listTarget(target); err != nil {
+			return nil, registry.Errorf(registry.Invalid, "connect to registrars: %w", err)
+		}
+		dial = append(dial, list...)
+	}
+	conn, err := grpc.NewClient(at, dial...)
 	if err != nil {
 		return nil, registry.Errorf(registry.Invalid, "connect to registrar %q: %w", target, err)
 	}
@@ -95,10 +115,26 @@ func (r *Registry) Close() error { return r.conn.Close() }
 // Register implements [registry.Registry]. At most 10,000 endpoints are sent in
 // one call; a key twice among more is found in the same call only.
 func (r *Registry) Register(ctx context.Context, endpoints []registry.Endpoint) (registry.Revision, error) {
+	return r.register(ctx, &registryv1.RegisterRequest{}, endpoints)
+}
+
+// RegisterFor is Register of endpoints that go when they are not registered again
+// within ttl, which [registry.ValidateTTL] limits; about three times as often is
+// right. Those that are registered together should be registered together again,
+// which costs the registry no write.
+func (r *Registry) RegisterFor(ctx context.Context, ttl time.Duration, endpoints []registry.Endpoint) (registry.Revision, error) {
+	if err := registry.ValidateTTL(ttl, endpoints); err != nil {
+		return "", err
+	}
+	return r.register(ctx, &registryv1.RegisterRequest{Ttl: durationpb.New(ttl)}, endpoints)
+}
+
+// register sends req with endpoints.
+func (r *Registry) register(ctx context.Context, req *registryv1.RegisterRequest, endpoints []registry.Endpoint) (registry.Revision, error) {
 	if len(endpoints) > maxCall {
 		return "", tooMany(len(endpoints))
 	}
-	req := &registryv1.RegisterRequest{Endpoints: make([]*registryv1.Endpoint, len(endpoints))}
+	req.Endpoints = make([]*registryv1.Endpoint, len(endpoints))
 	for i, e := range endpoints {
 		if !e.IP.IsValid() {
 			return "", noAddress(i)

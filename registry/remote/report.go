@@ -7,6 +7,8 @@ import (
 	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
 	"github.com/aether-federation/aether/registry"
 	"github.com/aether-federation/aether/registry/wire"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
 )
 
 // Report is a node's full set of endpoints.
@@ -28,6 +30,8 @@ type Reported struct {
 	registry.Outcome
 	// PresenceTTL is how long the node is present; report again well within it.
 	PresenceTTL time.Duration
+	// Registrar is the address of the one that took the report.
+	Registrar string
 }
 
 // Report makes what r's node has in the registrar's cluster equal to r, and keeps
@@ -48,11 +52,15 @@ func (r *Registry) Report(ctx context.Context, report Report) (Reported, error) 
 		}
 		req.Endpoints[i] = wire.ToProto(e)
 	}
-	answer, err := r.client.Report(ctx, req)
+	var registrar peer.Peer
+	answer, err := r.client.Report(ctx, req, grpc.Peer(&registrar))
 	if err != nil {
 		return Reported{}, refuse(ctx, "report", req, err)
 	}
 	out := Reported{PresenceTTL: answer.GetPresenceTtl().AsDuration()}
+	if registrar.Addr != nil {
+		out.Registrar = registrar.Addr.String()
+	}
 	out.Revision = registry.Revision(answer.GetRevision())
 	out.Written, out.Removed = int(answer.GetWritten()), int(answer.GetRemoved())
 	out.Conflicts = conflictsOf(report.Endpoints, answer.GetConflicts())
@@ -107,6 +115,17 @@ func (r *Registry) Sweep(ctx context.Context) (*registryv1.SweepResponse, error)
 	answer, err := r.client.Sweep(ctx, &registryv1.SweepRequest{DryRun: true})
 	if err != nil {
 		return nil, fail(ctx, "ask for the sweep", err)
+	}
+	return answer, nil
+}
+
+// AcceptSweep lets what is due pass the brake, once, if that is at most so many
+// endpoints; if it is more by now, that is a Conflict, and nothing is removed. It
+// takes an admin.
+func (r *Registry) AcceptSweep(ctx context.Context, most uint32) (*registryv1.SweepResponse, error) {
+	answer, err := r.client.Sweep(ctx, &registryv1.SweepRequest{Accept: most})
+	if err != nil {
+		return nil, fail(ctx, "accept the sweep", err)
 	}
 	return answer, nil
 }

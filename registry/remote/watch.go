@@ -2,6 +2,8 @@ package remote
 
 import (
 	"context"
+	"errors"
+	"io"
 
 	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
 	"github.com/aether-federation/aether/registry"
@@ -49,4 +51,27 @@ func eventOf(c *registryv1.Change) (registry.Event, error) {
 	}
 	e, err := wire.FromProto(c.GetPut())
 	return registry.Event{Kind: registry.Put, Endpoint: e}, err
+}
+
+// stream watches with one stream and calls fn with each message.
+func (r *Registry) stream(ctx context.Context, req *registryv1.WatchRequest, fn func(*registryv1.WatchResponse) error) error {
+	stream, cancel := context.WithCancel(ctx)
+	defer cancel()
+	watch, err := r.client.Watch(stream)
+	if err != nil {
+		return fail(ctx, "watch", err)
+	}
+	// An error of Send is io.EOF; Recv tells what it was.
+	if err := watch.Send(req); err != nil && !errors.Is(err, io.EOF) {
+		return fail(ctx, "watch", err)
+	}
+	for {
+		m, err := watch.Recv()
+		if err != nil {
+			return ended(ctx, err)
+		}
+		if err := fn(m); err != nil {
+			return err
+		}
+	}
 }

@@ -117,8 +117,8 @@ func (p Policy) brake(m Memory, r registrar.Roll, due, absent int) string {
 		return ""
 	}
 	return fmt.Sprintf("%d of %d endpoints would be gone, more than the share of %g that may: "+
-		"find out why their nodes do not report; if they are really gone, unregister them or raise --sweep-max-share",
-		lost, all, p.MaxShare)
+		"find out why their nodes do not report; if they are really gone, let the %d that are due go: aether sweep --accept %d",
+		lost, all, p.MaxShare, due, due)
 }
 
 // Removed returns m with a pass's removals noted.

@@ -3,6 +3,7 @@ package sweep
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -196,28 +197,55 @@ func (s *Sweeper) pass(ctx context.Context, m Memory) Memory {
 	if held != "" {
 		s.c.Log.Info("sweep goes on")
 	}
-	return m.Removed(s.remove(ctx, plan))
+	return m.Removed(s.sweep(ctx, plan))
 }
 
-// remove removes what is due, node by node, and returns how many endpoints went.
-func (s *Sweeper) remove(ctx context.Context, plan Plan) int {
-	total := 0
+// sweep removes what is due and returns how many endpoints went.
+func (s *Sweeper) sweep(ctx context.Context, plan Plan) int {
+	removed, err := s.remove(ctx, plan)
+	if err != nil {
+		s.c.Log.Warn("cannot sweep, trying again", "error", err)
+	}
+	return len(removed)
+}
+
+// remove removes what is due, node by node.
+func (s *Sweeper) remove(ctx context.Context, plan Plan) (removed []registry.Key, err error) {
 	for _, g := range plan.Ghosts {
 		if !g.Due {
 			continue
 		}
-		n, err := s.c.Store.RemoveGhosts(ctx, g.Node, ghostsOf(g))
-		total += n
+		ghosts := ghostsOf(g)
+		n, err := s.c.Store.RemoveGhosts(ctx, g.Node, ghosts)
 		s.metrics.removed.Add(float64(n))
+		for _, ghost := range ghosts[:n] {
+			removed = append(removed, ghost.Key)
+		}
 		if err != nil {
-			s.c.Log.Warn("cannot sweep, trying again", "node", g.Node, "error", err)
 			s.metrics.errors.Inc()
-			return total
+			return removed, fmt.Errorf("sweep node %s: %w", g.Node, err)
 		}
 		s.c.Log.Warn("swept the endpoints of an absent node", "node", g.Node,
 			"removed", n, "seen", len(g.Holdings), "absent", g.Absent.Round(time.Second))
 	}
-	return total
+	return removed, nil
+}
+
+// Accept implements [registrar.Sweeper]: once, it removes what the last pass found
+// to be due, whatever the brake says and whoever is elected. Each removal is
+// guarded as in any sweep.
+func (s *Sweeper) Accept(ctx context.Context, most int) (removed []registry.Key, err error) {
+	s.mu.Lock()
+	plan := s.plan
+	s.mu.Unlock()
+	switch {
+	case plan.Unproven != "":
+		return nil, registry.Errorf(registry.Unavailable, "who is absent is not known: %s", plan.Unproven)
+	case plan.Due > most:
+		return nil, registry.Errorf(registry.Conflict, "%d endpoints are due by now, more than the %d that were accepted: look again", plan.Due, most)
+	}
+	s.c.Log.Warn("an accepted sweep passes the brake", "due", plan.Due, "accepted", most)
+	return s.remove(ctx, plan)
 }
 
 func ghostsOf(g Ghost) []etcd.Ghost {
@@ -242,7 +270,7 @@ func (s *Sweeper) Sweep() *registryv1.SweepResponse {
 	s.mu.Lock()
 	plan, leading := s.plan, s.leading
 	s.mu.Unlock()
-	answer := &registryv1.SweepResponse{Endpoints: uint32(plan.Endpoints), Grace: durationpb.New(s.policy.Grace)}
+	answer := &registryv1.SweepResponse{Endpoints: uint32(plan.Endpoints), Due: uint32(plan.Due), Grace: durationpb.New(s.policy.Grace)}
 	switch {
 	case plan.Unproven != "":
 		answer.State, answer.Reason = StateUnproven, plan.Unproven

@@ -255,6 +255,21 @@ func TestBrakeHolds(t *testing.T) {
 	if total != 30 || len(answer.GetGhosts()) != 25 || answer.GetReason() == "" {
 		t.Errorf("%d endpoints are left, and %d ghosts told: %q", total, len(answer.GetGhosts()), answer.GetReason())
 	}
+
+	eventually(t, "all of them are due", func() bool { return m.sweeper.Sweep().GetDue() == 25 })
+	if _, err := m.client.AcceptSweep(t.Context(), 24); registry.KindOf(err) != registry.Conflict {
+		t.Errorf("fewer were accepted than are due: %v", err)
+	}
+	if n := len(stored(t, client, one)); n != 6 {
+		t.Errorf("%d nodes have endpoints, want 6", n)
+	}
+	if answer := need(m.client.AcceptSweep(t.Context(), 25))(t); answer.GetRemoved() != 25 {
+		t.Errorf("%d removed, want 25", answer.GetRemoved())
+	}
+	if left := stored(t, client, one); len(left) != 1 || left[name(0)] != 5 {
+		t.Errorf("left: %v", left)
+	}
+	eventually(t, "the sweep goes on", func() bool { return m.sweeper.Sweep().GetState() == sweep.StateSweeping })
 }
 
 // A node that cannot tell what it has keeps what it had (case 16).

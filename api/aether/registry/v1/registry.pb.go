@@ -372,7 +372,7 @@ type RegisterRequest struct {
 	// registrar's own and may be left empty. At most 10000.
 	Endpoints []*Endpoint `protobuf:"bytes,1,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
 	// Unless it is zero, each of them is removed when it was not registered again
-	// for this long, in whole seconds and at least 5 s. Not for endpoints that
+	// for this long, in whole seconds, from 5 s to a day. Not for endpoints that
 	// name a node: their node's presence keeps them.
 	Ttl           *durationpb.Duration `protobuf:"bytes,2,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -873,10 +873,16 @@ func (x *SetHealthResponse) GetRevision() string {
 	return ""
 }
 
+// SweepRequest sets one of its fields: sweeping itself is done by the cluster's
+// elected sweeper.
 type SweepRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Must be set: sweeping itself is done by the cluster's elected sweeper.
-	DryRun        bool `protobuf:"varint,1,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// Tell how the sweep stands, and remove nothing.
+	DryRun bool `protobuf:"varint,1,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// For admins: remove what is due now, past the brake, once, if that is no more
+	// than this many endpoints; ALREADY_EXISTS, with nothing removed, if it is more
+	// by now. Give the due of an answer that somebody has looked at.
+	Accept        uint32 `protobuf:"varint,2,opt,name=accept,proto3" json:"accept,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -918,6 +924,13 @@ func (x *SweepRequest) GetDryRun() bool {
 	return false
 }
 
+func (x *SweepRequest) GetAccept() uint32 {
+	if x != nil {
+		return x.Accept
+	}
+	return 0
+}
+
 // SweepResponse is how the sweep of the registrar's cluster stands.
 type SweepResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -928,8 +941,12 @@ type SweepResponse struct {
 	// sweeping, watching (another registrar sweeps), unproven or held.
 	State string `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
 	// Why nothing is removed, where that is so.
-	Reason        string               `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	Grace         *durationpb.Duration `protobuf:"bytes,5,opt,name=grace,proto3" json:"grace,omitempty"`
+	Reason string               `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Grace  *durationpb.Duration `protobuf:"bytes,5,opt,name=grace,proto3" json:"grace,omitempty"`
+	// How many of the ghosts' endpoints are due: all, where ghosts lists but some.
+	Due uint32 `protobuf:"varint,6,opt,name=due,proto3" json:"due,omitempty"`
+	// How many an accepted sweep has removed.
+	Removed       uint32 `protobuf:"varint,7,opt,name=removed,proto3" json:"removed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -997,6 +1014,20 @@ func (x *SweepResponse) GetGrace() *durationpb.Duration {
 		return x.Grace
 	}
 	return nil
+}
+
+func (x *SweepResponse) GetDue() uint32 {
+	if x != nil {
+		return x.Due
+	}
+	return 0
+}
+
+func (x *SweepResponse) GetRemoved() uint32 {
+	if x != nil {
+		return x.Removed
+	}
+	return 0
 }
 
 // Ghost is an endpoint whose node is absent.
@@ -2071,15 +2102,18 @@ const file_aether_registry_v1_registry_proto_rawDesc = "" +
 	"\tendpoints\x18\x01 \x03(\v2\x1c.aether.registry.v1.EndpointR\tendpoints\x122\n" +
 	"\x06health\x18\x02 \x01(\x0e2\x1a.aether.registry.v1.HealthR\x06health\"/\n" +
 	"\x11SetHealthResponse\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\tR\brevision\"'\n" +
+	"\brevision\x18\x01 \x01(\tR\brevision\"?\n" +
 	"\fSweepRequest\x12\x17\n" +
-	"\adry_run\x18\x01 \x01(\bR\x06dryRun\"\xbf\x01\n" +
+	"\adry_run\x18\x01 \x01(\bR\x06dryRun\x12\x16\n" +
+	"\x06accept\x18\x02 \x01(\rR\x06accept\"\xeb\x01\n" +
 	"\rSweepResponse\x12\x1c\n" +
 	"\tendpoints\x18\x01 \x01(\rR\tendpoints\x121\n" +
 	"\x06ghosts\x18\x02 \x03(\v2\x19.aether.registry.v1.GhostR\x06ghosts\x12\x14\n" +
 	"\x05state\x18\x03 \x01(\tR\x05state\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12/\n" +
-	"\x05grace\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"\x9e\x01\n" +
+	"\x05grace\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x05grace\x12\x10\n" +
+	"\x03due\x18\x06 \x01(\rR\x03due\x12\x18\n" +
+	"\aremoved\x18\a \x01(\rR\aremoved\"\x9e\x01\n" +
 	"\x05Ghost\x128\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x1c.aether.registry.v1.EndpointR\bendpoint\x121\n" +
 	"\x06absent\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06absent\x12\x10\n" +

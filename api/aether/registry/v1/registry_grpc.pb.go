@@ -57,7 +57,8 @@ type RegistryServiceClient interface {
 	// SetHealth changes the health of endpoints that exist, and nothing else of
 	// them; NOT_FOUND, with nothing changed, if one does not.
 	SetHealth(ctx context.Context, in *SetHealthRequest, opts ...grpc.CallOption) (*SetHealthResponse, error)
-	// Sweep tells which endpoints of the registrar's cluster have an absent node.
+	// Sweep tells which endpoints of the registrar's cluster have an absent node or,
+	// for admins, lets what is due pass the brake.
 	Sweep(ctx context.Context, in *SweepRequest, opts ...grpc.CallOption) (*SweepResponse, error)
 	// List answers from memory with the merged view of all regions.
 	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
@@ -206,7 +207,8 @@ type RegistryServiceServer interface {
 	// SetHealth changes the health of endpoints that exist, and nothing else of
 	// them; NOT_FOUND, with nothing changed, if one does not.
 	SetHealth(context.Context, *SetHealthRequest) (*SetHealthResponse, error)
-	// Sweep tells which endpoints of the registrar's cluster have an absent node.
+	// Sweep tells which endpoints of the registrar's cluster have an absent node or,
+	// for admins, lets what is due pass the brake.
 	Sweep(context.Context, *SweepRequest) (*SweepResponse, error)
 	// List answers from memory with the merged view of all regions.
 	List(context.Context, *ListRequest) (*ListResponse, error)

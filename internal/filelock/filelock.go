@@ -1,4 +1,5 @@
-package embeddedetcd
+// Package filelock keeps two processes from using the same directory.
+package filelock
 
 import (
 	"errors"
@@ -7,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock takes the file at path for this process, at once or not at all. The
+// Take takes the file at path for this process, at once or not at all. The
 // kernel lets go of it when the process ends, however that happens.
-func lock(path string) (unlock func() error, err error) {
+func Take(path string) (unlock func() error, err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,115 @@
+package bench
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/aether-federation/aether/internal/etcdtest"
+	"github.com/aether-federation/aether/registry"
+	"github.com/aether-federation/aether/registry/remote"
+)
+
+const (
+	probed   = 1000
+	probeFor = 30 * time.Second
+)
+
+// BenchmarkAgentProbes reports what an aether agent takes that asks 1,000 endpoints
+// over HTTP every 5 s: its process alone, the endpoints and the registrar are others.
+func BenchmarkAgentProbes(b *testing.B) {
+	binary := buildAether(b)
+	for b.Loop() {
+		r := startProcess(b, binary, "registrar", "--data-dir", b.TempDir(), "--embedded-etcd-client-url", "http://"+etcdtest.FreeAddress(b))
+		defer r.end(b)
+		port := serveEverywhere(b)
+		a := startProcess(b, binary, "agent", "--node", "n1", "--registrar", r.grpc, "--state-dir", b.TempDir(), "--sources", manyServices(b, port), "--drain-grace", "0s")
+		defer a.end(b)
+		await(b, func() bool { return healthyAt(b, r.grpc) == probed })
+		before := processTime(b, a.cmd.Process.Pid)
+		<-time.After(probeFor)
+		used := processTime(b, a.cmd.Process.Pid) - before
+		if n := healthyAt(b, r.grpc); n != probed {
+			b.Errorf("%d endpoints are healthy", n)
+		}
+		b.ReportMetric(used.Seconds()/probeFor.Seconds(), "cores")
+		b.ReportMetric(peakMemory(b, a.cmd.Process.Pid)/1e6, "MB-peak")
+		b.ReportMetric(0, "ns/op")
+	}
+}
+
+// aetherProcess is a process of the binary.
+type aetherProcess struct {
+	grpc string
+	cmd  *exec.Cmd
+}
+
+func startProcess(b *testing.B, binary string, args ...string) aetherProcess {
+	b.Helper()
+	p := aetherProcess{grpc: etcdtest.FreeAddress(b)}
+	p.cmd = exec.Command(binary, append(args, "--grpc-address", p.grpc, "--http-address", etcdtest.FreeAddress(b))...)
+	p.cmd.Stderr = os.Stderr
+	must(b, p.cmd.Start())
+	return p
+}
+
+func (p aetherProcess) end(b *testing.B) {
+	b.Helper()
+	must(b, p.cmd.Process.Signal(syscall.SIGTERM))
+	must(b, p.cmd.Wait())
+}
+
+// serveEverywhere answers at each loopback address and returns the port.
+func serveEverywhere(b *testing.B) int {
+	b.Helper()
+	l, err := net.Listen("tcp4", "0.0.0.0:0")
+	must(b, err)
+	s := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = s.Serve(l) // ends by Close
+	}()
+	b.Cleanup(func() {
+		_ = s.Close()
+		<-ended
+	})
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+func manyServices(b *testing.B, port int) string {
+	b.Helper()
+	var text strings.Builder
+	text.WriteString("services:\n")
+	for i := range probed {
+		fmt.Fprintf(&text, "- {name: service-%d, protocol: http, ip: 127.1.%d.%d, ports: {http: %d}, check: {type: http, path: /healthz, interval: 5s}}\n",
+			i/10, i/250, i%250+1, port)
+	}
+	path := filepath.Join(b.TempDir(), "services.yaml")
+	must(b, os.WriteFile(path, []byte(text.String()), 0o600))
+	return path
+}
+
+func healthyAt(b *testing.B, grpc string) (n int) {
+	b.Helper()
+	client, err := remote.New(grpc)
+	must(b, err)
+	defer client.Close()
+	snapshot, err := client.List(b.Context(), registry.Query{})
+	if err != nil {
+		return -1
+	}
+	for _, e := range snapshot.Endpoints {
+		if e.Health.Serving() {
+			n++
+		}
+	}
+	return n
+}
