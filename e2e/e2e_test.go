@@ -3,8 +3,11 @@
 package e2e
 
 import (
+	"fmt"
 	"testing"
 	"time"
+
+	"github.com/aether-federation/aether/internal/netnstest"
 )
 
 const (
@@ -56,6 +59,13 @@ func (s *story) say(what string, took time.Duration) {
 	s.t.Logf("    %8v  %s", took.Round(time.Millisecond), what)
 }
 
+// moved waits until all calls to a service go to a region.
+func (s *story) moved(what string, begin time.Time, service string, to *region) {
+	s.t.Helper()
+	arrived := s.reach(service, to.backends...)
+	s.say(fmt.Sprintf("%s (waited for %v)", what, arrived), time.Since(begin))
+}
+
 // none fails if calls to a service failed since.
 func (s *story) none(service string, begin time.Time) {
 	s.t.Helper()
@@ -70,8 +80,7 @@ func visibility(s *story) {
 	begin := time.Now()
 	s.b.addBackend()
 	s.say("until every registrar of every region serves it", s.awaitWhole())
-	s.reach(remote, s.b.backends...)
-	s.say("until every client calls it", time.Since(begin))
+	s.moved("until every client calls it", begin, remote, s.b)
 	s.none(local, begin)
 	s.none(remote, begin)
 }
@@ -79,41 +88,38 @@ func visibility(s *story) {
 func drained(s *story) {
 	begin := time.Now()
 	s.a.drain(nil, s.a.backends...)
-	s.reach(local, s.b.backends...)
-	s.say("until all calls go to the next region", time.Since(begin))
+	s.moved("until all calls go to the next region", begin, local, s.b)
 	back := time.Now()
 	s.a.drain([]string{"--undo"}, s.a.backends...)
-	s.reach(local, s.a.backends...)
-	s.say("until all calls are back", time.Since(back))
+	s.moved("until all calls are back", back, local, s.a)
 	s.none(local, begin)
 	s.none(remote, begin)
 }
 
 func cutOffBothWays(s *story) {
-	s.cutOff(0, [2]*region{s.a, s.b}, [2]*region{s.b, s.a}, [2]*region{s.b, s.c}, [2]*region{s.c, s.b})
+	s.cutOff(0, s.isolate)
 }
 
-func cutOffOneWay(s *story) { s.cutOff(0, [2]*region{s.b, s.a}) }
+func cutOffOneWay(s *story) {
+	s.cutOff(0, func(what func(from, to *netnstest.Host)) { what(s.b.host, s.a.host) })
+}
 
 // cutOffOtherWay: what b sends still arrives, unanswered, so that a keepalive may get
 // through after the cut.
-func cutOffOtherWay(s *story) { s.cutOff(s.ttl/10+time.Second, [2]*region{s.a, s.b}) }
+func cutOffOtherWay(s *story) {
+	s.cutOff(s.ttl/10+time.Second, func(what func(from, to *netnstest.Host)) { what(s.a.host, s.b.host) })
+}
 
-// cutOff drops the packets of some directions until region a has withdrawn region b,
-// whose last keepalive came by that time after the cut.
-func (s *story) cutOff(late time.Duration, directions ...[2]*region) {
+// cutOff drops packets until region a has withdrawn region b, whose last keepalive
+// came by that time after the cut.
+func (s *story) cutOff(late time.Duration, links func(func(from, to *netnstest.Host))) {
 	begin := time.Now()
-	for _, d := range directions {
-		s.network.Drop(d[0].host, d[1].host)
-	}
+	links(s.network.Drop)
 	s.lost(begin, late)
-	s.reach(remote, s.c.backends...)
-	s.say("until all calls go to the third region", time.Since(begin))
+	s.moved("until all calls go to the third region", begin, remote, s.c)
 	s.gone(begin, late)
 	healed := time.Now()
-	for _, d := range directions {
-		s.network.Pass(d[0].host, d[1].host)
-	}
+	links(s.network.Pass)
 	s.whole(healed)
 	s.none(local, begin)
 }
@@ -122,8 +128,7 @@ func killed(s *story) {
 	begin := time.Now()
 	s.b.kill()
 	dead := time.Now()
-	s.reach(remote, s.c.backends...)
-	s.say("until all calls go to the third region", time.Since(begin))
+	s.moved("until all calls go to the third region", begin, remote, s.c)
 	moved := time.Now()
 	s.lost(dead, 0)
 	s.gone(dead, 0)
@@ -165,8 +170,7 @@ func (s *story) whole(begin time.Time) {
 	s.t.Helper()
 	s.awaitWhole()
 	s.say("until every registrar serves everything again", time.Since(begin))
-	s.reach(remote, s.b.backends...)
-	s.say("until all calls are back", time.Since(begin))
+	s.moved("until all calls are back", begin, remote, s.b)
 }
 
 func restarted(s *story) {

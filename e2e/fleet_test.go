@@ -125,8 +125,8 @@ func whole(viewer *region, i int, r *region) bool {
 }
 
 // reach waits until the clients of a service are answered by those, each of them, and
-// nobody else.
-func (f *fleet) reach(service string, some ...*clientstest.Backend) time.Duration {
+// nobody else. It returns after how long each kind of client was.
+func (f *fleet) reach(service string, some ...*clientstest.Backend) took {
 	f.t.Helper()
 	var want []string
 	for _, b := range some {
@@ -134,12 +134,36 @@ func (f *fleet) reach(service string, some ...*clientstest.Backend) time.Duratio
 	}
 	slices.Sort(want)
 	begin := time.Now()
-	for _, c := range f.clients[service] {
-		eventually(f.t, fmt.Sprintf("calls of the %s client to %s reach %v", c.Kind, service, want), func() bool {
-			return slices.Equal(slices.Sorted(maps.Keys(c.Recent(begin))), want)
-		})
+	arrived := took{}
+	eventually(f.t, fmt.Sprintf("calls to %s reach %v", service, want), func() bool {
+		for _, c := range f.clients[service] {
+			_, done := arrived[c.Kind]
+			if !done && slices.Equal(slices.Sorted(maps.Keys(c.Recent(begin))), want) {
+				arrived[c.Kind] = time.Since(begin)
+			}
+		}
+		return len(arrived) == len(f.clients[service])
+	})
+	return arrived
+}
+
+// took is how long something took each kind of client.
+type took map[clientstest.Kind]time.Duration
+
+func (t took) String() string {
+	var parts []string
+	for _, kind := range clientstest.Kinds {
+		parts = append(parts, fmt.Sprintf("%s %v", kind, t[kind].Round(10*time.Millisecond)))
 	}
-	return time.Since(begin)
+	return strings.Join(parts, ", ")
+}
+
+// isolate does that to the packets between region b and the others.
+func (f *fleet) isolate(what func(from, to *netnstest.Host)) {
+	for _, o := range []*region{f.a, f.c} {
+		what(f.b.host, o.host)
+		what(o.host, f.b.host)
+	}
 }
 
 // failed counts the failed calls to a service that ended after then, by kind of

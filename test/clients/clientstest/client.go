@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -223,11 +224,15 @@ func (t Tally) answers() map[string]int {
 }
 
 // String says who answered how often, and how the others failed: one line for each
-// way.
+// way. Two failures are of one way if their texts are equal up to the first digit.
 func (t Tally) String() string {
 	ways := map[string]int{}
 	for _, f := range t.Failed {
-		ways[fmt.Sprintf("%v: %s", f.Code, f.Text)]++
+		text := f.Text
+		if i := strings.IndexAny(text, "0123456789"); i > 0 {
+			text = text[:i] + "…"
+		}
+		ways[fmt.Sprintf("%v: %s", f.Code, text)]++
 	}
 	text := fmt.Sprintf("%d calls %v", t.Calls(), t.answers())
 	for _, way := range slices.Sorted(maps.Keys(ways)) {
