@@ -96,10 +96,15 @@ func (p *registrar) callers(service, zone string, rate int) *callers {
 func (p *registrar) caller(kind clientstest.Kind, service, zone string, rate int) *clientstest.Client {
 	p.t.Helper()
 	bootstrap := filepath.Join(p.t.TempDir(), "bootstrap.json")
-	p.aether("xds", "bootstrap", "--node", fmt.Sprintf("%s-%s", kind, zone), "--zone", zone, "--file", bootstrap)
+	p.aether("xds", "bootstrap", "--node", nodeName(kind, zone), "--zone", zone, "--file", bootstrap)
 	return programs.Client(p.t, clientstest.Options{
 		Kind: kind, Target: "xds:///" + service, Rate: rate, Deadline: callDeadline, Bootstrap: bootstrap,
 	})
+}
+
+// nodeName is what a client calls itself at its registrar.
+func nodeName(kind clientstest.Kind, zone string) string {
+	return fmt.Sprintf("%s-client-%s", kind, zone)
 }
 
 // reach waits until the calls of each client are answered by those, each of them,

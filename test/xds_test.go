@@ -183,3 +183,29 @@ func TestCutOffUnderCalls(t *testing.T) {
 		t.Errorf("region a serves %s", out)
 	}
 }
+
+// TestClientsOutliveTheirRegistrar: without it, clients go on with what they had, and
+// follow it again when it is back, which by itself moves no call.
+func TestClientsOutliveTheirRegistrar(t *testing.T) {
+	regions := fleet(t, "a", "b")
+	a, b := regions[0].registrar(t, "a1"), regions[1].registrar(t, "b1")
+	back := newBackends(t)
+	back.start("home", "away")
+	back.register(a, "echo", "home")
+	back.register(b, "echo", "away")
+	eventually(t, "region a has both", func() bool { return len(a.endpoints("echo")) == 2 })
+	c := a.callers("echo", "", steady)
+	c.reach("home")
+	a.kill()
+	c.reach("home")
+	a.start()
+	for _, client := range c.all {
+		eventually(t, fmt.Sprintf("the %s client is back", client.Kind), func() bool {
+			return strings.Contains(a.aether("xds", "status"), nodeName(client.Kind, ""))
+		})
+	}
+	c.reach("home")
+	back.drain(a, "echo", nil, "home")
+	c.reach("away")
+	c.stop()
+}
