@@ -38,15 +38,16 @@ func TestRegionFailover(t *testing.T) {
 		t.Logf("--- %s", s.name)
 		begin := time.Now()
 		s.do(&story{f})
-		t.Logf("    failed calls to %s: %s; to %s: %s; %v in all", local, counts(f.failed(local, begin)),
-			remote, counts(f.failed(remote, begin)), time.Since(begin).Round(time.Millisecond))
+		for _, g := range groups {
+			t.Logf("    failed calls to the %s: %s", g.name, counts(f.failed(g, begin)))
+		}
 		if t.Failed() {
 			return
 		}
 	}
-	for _, service := range []string{local, remote} {
-		for _, c := range f.clients[service] {
-			t.Logf("%s client of %s: %v", c.Kind, service, c.Stop())
+	for _, g := range groups {
+		for _, c := range f.clients[g] {
+			t.Logf("%s client of the %s: %v", c.Kind, g.name, c.Stop())
 		}
 	}
 }
@@ -59,19 +60,23 @@ func (s *story) say(what string, took time.Duration) {
 	s.t.Logf("    %8v  %s", took.Round(time.Millisecond), what)
 }
 
-// moved waits until all calls to a service go to a region.
-func (s *story) moved(what string, begin time.Time, service string, to *region) {
+// moved waits until all calls of those groups go to a region.
+func (s *story) moved(what string, begin time.Time, to *region, some ...group) {
 	s.t.Helper()
-	arrived := s.reach(service, to.backends...)
-	s.say(fmt.Sprintf("%s (waited for %v)", what, arrived), time.Since(begin))
+	for _, g := range some {
+		arrived := s.reach(g, to.backends...)
+		s.say(fmt.Sprintf("%s, to the %s (waited for %v)", what, g.name, arrived), time.Since(begin))
+	}
 }
 
-// none fails if calls to a service failed since.
-func (s *story) none(service string, begin time.Time) {
+// none fails if calls of those groups failed since.
+func (s *story) none(begin time.Time, some ...group) {
 	s.t.Helper()
-	for _, c := range s.clients[service] {
-		if tally := c.Since(begin); len(tally.Failed) > 0 {
-			s.t.Errorf("calls of the %s client to %s failed: %v", c.Kind, service, tally)
+	for _, g := range some {
+		for _, c := range s.clients[g] {
+			if tally := c.Since(begin); len(tally.Failed) > 0 {
+				s.t.Errorf("calls of the %s client to the %s failed: %v", c.Kind, g.name, tally)
+			}
 		}
 	}
 }
@@ -80,20 +85,18 @@ func visibility(s *story) {
 	begin := time.Now()
 	s.b.addBackend()
 	s.say("until every registrar of every region serves it", s.awaitWhole())
-	s.moved("until every client calls it", begin, remote, s.b)
-	s.none(local, begin)
-	s.none(remote, begin)
+	s.moved("until every client calls it", begin, s.b, abroad, alert)
+	s.none(begin, groups...)
 }
 
 func drained(s *story) {
 	begin := time.Now()
 	s.a.drain(nil, s.a.backends...)
-	s.moved("until all calls go to the next region", begin, local, s.b)
+	s.moved("until all calls go to the next region", begin, s.b, atHome)
 	back := time.Now()
 	s.a.drain([]string{"--undo"}, s.a.backends...)
-	s.moved("until all calls are back", back, local, s.a)
-	s.none(local, begin)
-	s.none(remote, begin)
+	s.moved("until all calls are back", back, s.a, atHome)
+	s.none(begin, groups...)
 }
 
 func cutOffBothWays(s *story) {
@@ -116,28 +119,28 @@ func (s *story) cutOff(late time.Duration, links func(func(from, to *netnstest.H
 	begin := time.Now()
 	links(s.network.Drop)
 	s.lost(begin, late)
-	s.moved("until all calls go to the third region", begin, remote, s.c)
+	s.moved("until all calls go to the third region", begin, s.c, abroad, alert)
 	s.gone(begin, late)
 	healed := time.Now()
 	links(s.network.Pass)
 	s.whole(healed)
-	s.none(local, begin)
+	s.none(begin, atHome)
 }
 
 func killed(s *story) {
 	begin := time.Now()
 	s.b.kill()
 	dead := time.Now()
-	s.moved("until all calls go to the third region", begin, remote, s.c)
+	s.moved("until all calls go to the third region", begin, s.c, abroad, alert)
 	moved := time.Now()
 	s.lost(dead, 0)
 	s.gone(dead, 0)
-	s.none(remote, moved)
+	s.none(moved, abroad, alert)
 	revived := time.Now()
 	s.b.revive()
 	s.whole(revived)
-	s.none(remote, moved)
-	s.none(local, begin)
+	s.none(moved, abroad, alert)
+	s.none(begin, atHome)
 }
 
 // lost waits until region b is withdrawn, which is late enough and soon enough.
@@ -158,10 +161,12 @@ func (s *story) lost(begin time.Time, late time.Duration) {
 // gone checks that no call went to region b after it was withdrawn.
 func (s *story) gone(begin time.Time, late time.Duration) {
 	s.t.Helper()
-	last := s.lastCall(remote, begin, s.b.backends).Sub(begin)
-	s.say("until the last call to the region that was lost", last)
-	if most := s.ttl + withdrawalMargin + late + clientMargin; last > most {
-		s.t.Errorf("a call went to the lost region after %v, the most is %v", last, most)
+	for _, g := range []group{abroad, alert} {
+		last := s.lastCall(g, begin, s.b.backends).Sub(begin)
+		s.say("until the last call to the region that was lost, of the "+g.name, last)
+		if most := s.ttl + withdrawalMargin + late + clientMargin; last > most {
+			s.t.Errorf("a call to the %s went to the lost region after %v, the most is %v", g.name, last, most)
+		}
 	}
 }
 
@@ -170,7 +175,7 @@ func (s *story) whole(begin time.Time) {
 	s.t.Helper()
 	s.awaitWhole()
 	s.say("until every registrar serves everything again", time.Since(begin))
-	s.moved("until all calls are back", begin, remote, s.b)
+	s.moved("until all calls are back", begin, s.b, abroad, alert)
 }
 
 func restarted(s *story) {
@@ -183,8 +188,8 @@ func restarted(s *story) {
 		s.t.Errorf("region b was withdrawn in a rolling restart, after %v", at[0].Sub(begin))
 	}
 	s.awaitWhole()
-	s.reach(local, s.a.backends...)
-	s.reach(remote, s.b.backends...)
-	s.none(local, begin)
-	s.none(remote, begin)
+	s.reach(atHome, s.a.backends...)
+	s.reach(abroad, s.b.backends...)
+	s.reach(alert, s.b.backends...)
+	s.none(begin, groups...)
 }

@@ -46,9 +46,14 @@ func faults() []fault {
 
 // run is what one fault did.
 type run struct {
-	withdrawn, lastCall time.Duration
-	failed              map[clientstest.Kind]int
+	withdrawn time.Duration
+	// lastCall and failed are those of the groups that call the region.
+	lastCall map[group]time.Duration
+	failed   map[group]map[clientstest.Kind]int
 }
+
+// callers are the groups that call region b.
+var callers = []group{abroad, alert}
 
 // TestFailoverTimes measures what each fault does, several times, and prints the
 // table of docs/failover.md.
@@ -68,7 +73,9 @@ func TestFailoverTimes(t *testing.T) {
 		for k, fault := range all {
 			r := f.suffer(fault)
 			results[k] = append(results[k], r)
-			t.Logf("%s, run %d: withdrawn %v, last call %v, failed %s", fault.name, i+1, r.withdrawn, r.lastCall, counts(r.failed))
+			for _, g := range callers {
+				t.Logf("%s, run %d, %s: withdrawn %v, last call %v, failed %s", fault.name, i+1, g.name, r.withdrawn, r.lastCall[g], counts(r.failed[g]))
+			}
 		}
 	}
 	t.Logf("TTL %v, %d calls/s from each client, deadline %v\n%s", f.ttl, rate, callDeadline, table(all, results))
@@ -80,19 +87,25 @@ func (f *fleet) suffer(x fault) run {
 	backends := f.b.backends
 	begin := time.Now()
 	x.begin(f)
-	var r run
+	r := run{lastCall: map[group]time.Duration{}, failed: map[group]map[clientstest.Kind]int{}}
 	if x.loses {
 		_, last := f.awaitWithdrawal(begin)
 		r.withdrawn = last.Sub(begin)
-		f.reach(remote, f.c.backends...)
-		r.lastCall = f.lastCall(remote, begin, backends).Sub(begin)
 	} else {
 		f.stays(begin)
 	}
-	r.failed = f.failed(remote, begin)
+	for _, g := range callers {
+		if x.loses {
+			f.reach(g, f.c.backends...)
+			r.lastCall[g] = f.lastCall(g, begin, backends).Sub(begin)
+		}
+		r.failed[g] = f.failed(g, begin)
+	}
 	x.end(f)
 	f.awaitWhole()
-	f.reach(remote, backends...)
+	for _, g := range callers {
+		f.reach(g, backends...)
+	}
 	f.promised(x, begin, r)
 	return r
 }
@@ -112,17 +125,22 @@ func (f *fleet) promised(x fault, begin time.Time, r run) {
 	if most := f.ttl + withdrawalMargin; r.withdrawn > most {
 		f.t.Errorf("%s: withdrawn after %v, the most is %v", x.name, r.withdrawn, most)
 	}
-	if most := f.ttl + withdrawalMargin + clientMargin; r.lastCall > most {
-		f.t.Errorf("%s: last call after %v, the most is %v", x.name, r.lastCall, most)
-	}
-	for kind, n := range r.failed {
-		if n > 0 && !x.loses {
-			f.t.Errorf("%s: %d calls of the %s client failed", x.name, n, kind)
+	for _, g := range callers {
+		if most := f.ttl + withdrawalMargin + clientMargin; r.lastCall[g] > most {
+			f.t.Errorf("%s: last call to the %s after %v, the most is %v", x.name, g.name, r.lastCall[g], most)
+		}
+		if !x.loses {
+			f.unharmed(x, g, r.failed[g])
 		}
 	}
-	for kind, n := range f.failed(local, begin) {
+	f.unharmed(x, atHome, f.failed(atHome, begin))
+}
+
+func (f *fleet) unharmed(x fault, g group, failed map[clientstest.Kind]int) {
+	f.t.Helper()
+	for kind, n := range failed {
 		if n > 0 {
-			f.t.Errorf("%s: %d calls of the %s client to its own region failed", x.name, n, kind)
+			f.t.Errorf("%s: %d calls of the %s client to the %s failed", x.name, n, kind, g.name)
 		}
 	}
 }
@@ -143,39 +161,34 @@ func (f *fleet) leader() *process {
 	return found
 }
 
-// table is the result in Markdown.
+// table is the result in Markdown: the least, the median and the most of each figure.
 func table(all []fault, results [][]run) string {
 	var b strings.Builder
-	b.WriteString("| cause | runs | withdrawn at the peer | last call to the lost region | failed calls |\n|---|---|---|---|---|\n")
+	b.WriteString("| cause | runs | withdrawn at the peer, s | clients | last call, s | failed, go | failed, node | failed, python |\n")
+	b.WriteString("|---|---|---|---|---|---|---|---|\n")
 	for k, fault := range all {
-		rs := results[k]
-		withdrawn, lastCall := "never", "–"
-		if fault.loses {
-			withdrawn = spread(rs, func(r run) string { return seconds(r.withdrawn) })
-			lastCall = spread(rs, func(r run) string { return seconds(r.lastCall) })
+		for _, g := range callers {
+			withdrawn, lastCall := "never", "–"
+			if fault.loses {
+				withdrawn = spread(results[k], func(r run) float64 { return r.withdrawn.Seconds() }, 2)
+				lastCall = spread(results[k], func(r run) float64 { return r.lastCall[g].Seconds() }, 2)
+			}
+			fmt.Fprintf(&b, "| %s | %d | %s | %s | %s |", fault.name, len(results[k]), withdrawn, g.name, lastCall)
+			for _, kind := range clientstest.Kinds {
+				fmt.Fprintf(&b, " %s |", spread(results[k], func(r run) float64 { return float64(r.failed[g][kind]) }, 0))
+			}
+			b.WriteString("\n")
 		}
-		var failed []string
-		for _, kind := range clientstest.Kinds {
-			failed = append(failed, fmt.Sprintf("%s %s", kind, spread(rs, func(r run) string { return fmt.Sprintf("%6d", r.failed[kind]) })))
-		}
-		fmt.Fprintf(&b, "| %s | %d | %s | %s | %s |\n", fault.name, len(rs), withdrawn, lastCall, strings.Join(failed, "; "))
 	}
 	return b.String()
 }
 
-func seconds(d time.Duration) string { return fmt.Sprintf("%6.2f s", d.Seconds()) }
-
-// spread is the least, the median and the most of a figure, whose texts sort as it
-// does.
-func spread(rs []run, figure func(run) string) string {
-	var all []string
-	for _, r := range rs {
+// spread is the least, the median and the most of a figure.
+func spread(runs []run, figure func(run) float64, digits int) string {
+	var all []float64
+	for _, r := range runs {
 		all = append(all, figure(r))
 	}
 	slices.Sort(all)
-	parts := []string{all[0], all[len(all)/2], all[len(all)-1]}
-	for i := range parts {
-		parts[i] = strings.TrimSpace(parts[i])
-	}
-	return strings.Join(parts, " / ")
+	return fmt.Sprintf("%.*f / %.*f / %.*f", digits, all[0], digits, all[len(all)/2], digits, all[len(all)-1])
 }

@@ -26,6 +26,22 @@ const (
 
 	rate         = 50 // calls per second of each client
 	callDeadline = time.Second
+	// silence is how long some clients suffer a connection that does not answer.
+	silence = 2 * time.Second
+)
+
+// group is clients of each kind that do the same.
+type group struct {
+	name, service string
+	silence       time.Duration
+}
+
+var (
+	atHome = group{"own region", local, 0}
+	abroad = group{"next region", remote, 0}
+	// alert clients use gRPC's keepalive.
+	alert  = group{"next region, keepalive " + silence.String(), remote, silence}
+	groups = []group{atHome, abroad, alert}
 )
 
 // fleet is three regions, and clients in the first.
@@ -36,7 +52,7 @@ type fleet struct {
 	regions []*region
 	// a, b and c are the regions; clients of both services run in a.
 	a, b, c *region
-	clients map[string][]*clientstest.Client
+	clients map[group][]*clientstest.Client
 	// seen is how region a sees region b.
 	seen *observer
 }
@@ -57,7 +73,7 @@ func leaseTTL(t *testing.T) time.Duration {
 
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
-	f := &fleet{t: t, network: netnstest.New(t), ttl: leaseTTL(t), clients: map[string][]*clientstest.Client{}}
+	f := &fleet{t: t, network: netnstest.New(t), ttl: leaseTTL(t), clients: map[group][]*clientstest.Client{}}
 	f.a = newRegion(t, f.network, "a", local)
 	f.b = newRegion(t, f.network, "b", local, remote)
 	f.c = newRegion(t, f.network, "c", local, remote)
@@ -69,27 +85,29 @@ func newFleet(t *testing.T) *fleet {
 		r.start()
 	}
 	f.awaitWhole()
-	for _, service := range []string{local, remote} {
+	for _, g := range groups {
 		for _, kind := range clientstest.Kinds {
-			f.clients[service] = append(f.clients[service], f.client(kind, service))
+			f.clients[g] = append(f.clients[g], f.client(kind, g))
 		}
 	}
 	f.seen = observe(t, f.a, "b")
-	f.reach(local, f.a.backends...)
-	f.reach(remote, f.b.backends...)
+	f.reach(atHome, f.a.backends...)
+	f.reach(abroad, f.b.backends...)
+	f.reach(alert, f.b.backends...)
 	return f
 }
 
-func (f *fleet) client(kind clientstest.Kind, service string) *clientstest.Client {
+func (f *fleet) client(kind clientstest.Kind, g group) *clientstest.Client {
 	f.t.Helper()
 	bootstrap := filepath.Join(f.t.TempDir(), "bootstrap.json")
 	out, err := f.a.host.Command(binary, "xds", "bootstrap", "--registrar", f.a.addresses(),
-		"--node", fmt.Sprintf("%s-%s", kind, service), "--zone", "a-z1", "--file", bootstrap).CombinedOutput()
+		"--node", fmt.Sprintf("%s-%s", kind, g.service), "--zone", "a-z1", "--file", bootstrap).CombinedOutput()
 	if err != nil {
 		f.t.Fatalf("write bootstrap: %v: %s", err, out)
 	}
 	return programs.Client(f.t, clientstest.Options{
-		Kind: kind, Target: "xds:///" + service, Rate: rate, Deadline: callDeadline, Bootstrap: bootstrap, Run: f.a.host.Command,
+		Kind: kind, Target: "xds:///" + g.service, Rate: rate, Deadline: callDeadline, Silence: g.silence,
+		Bootstrap: bootstrap, Run: f.a.host.Command,
 	})
 }
 
@@ -124,9 +142,9 @@ func whole(viewer *region, i int, r *region) bool {
 	return true
 }
 
-// reach waits until the clients of a service are answered by those, each of them, and
+// reach waits until the clients of a group are answered by those, each of them, and
 // nobody else. It returns after how long each kind of client was.
-func (f *fleet) reach(service string, some ...*clientstest.Backend) took {
+func (f *fleet) reach(g group, some ...*clientstest.Backend) took {
 	f.t.Helper()
 	var want []string
 	for _, b := range some {
@@ -135,14 +153,14 @@ func (f *fleet) reach(service string, some ...*clientstest.Backend) took {
 	slices.Sort(want)
 	begin := time.Now()
 	arrived := took{}
-	eventually(f.t, fmt.Sprintf("calls to %s reach %v", service, want), func() bool {
-		for _, c := range f.clients[service] {
+	eventually(f.t, fmt.Sprintf("calls to the %s reach %v", g.name, want), func() bool {
+		for _, c := range f.clients[g] {
 			_, done := arrived[c.Kind]
 			if !done && slices.Equal(slices.Sorted(maps.Keys(c.Recent(begin))), want) {
 				arrived[c.Kind] = time.Since(begin)
 			}
 		}
-		return len(arrived) == len(f.clients[service])
+		return len(arrived) == len(f.clients[g])
 	})
 	return arrived
 }
@@ -166,11 +184,11 @@ func (f *fleet) isolate(what func(from, to *netnstest.Host)) {
 	}
 }
 
-// failed counts the failed calls to a service that ended after then, by kind of
+// failed counts the failed calls of a group that ended after then, by kind of
 // client.
-func (f *fleet) failed(service string, then time.Time) map[clientstest.Kind]int {
+func (f *fleet) failed(g group, then time.Time) map[clientstest.Kind]int {
 	out := map[clientstest.Kind]int{}
-	for _, c := range f.clients[service] {
+	for _, c := range f.clients[g] {
 		out[c.Kind] = len(c.Since(then).Failed)
 	}
 	return out
@@ -178,9 +196,9 @@ func (f *fleet) failed(service string, then time.Time) map[clientstest.Kind]int 
 
 // lastCall is when the last call to one of the backends ended, or one failed that
 // began after then, whichever is later; zero if there was none.
-func (f *fleet) lastCall(service string, then time.Time, dead []*clientstest.Backend) time.Time {
+func (f *fleet) lastCall(g group, then time.Time, dead []*clientstest.Backend) time.Time {
 	last := then
-	for _, c := range f.clients[service] {
+	for _, c := range f.clients[g] {
 		for _, b := range dead {
 			if at := c.LastFrom(b.ID); at.After(last) {
 				last = at
@@ -223,7 +241,7 @@ func (f *fleet) rollingRestart(r *region) {
 func (f *fleet) quiet(b *clientstest.Backend) {
 	f.t.Helper()
 	begin := time.Now()
-	for _, c := range slices.Concat(f.clients[local], f.clients[remote]) {
+	for _, c := range slices.Concat(f.clients[atHome], f.clients[abroad], f.clients[alert]) {
 		eventually(f.t, fmt.Sprintf("the %s client does not call %s", c.Kind, b.ID), func() bool {
 			recent := c.Recent(begin)
 			return recent != nil && recent[b.ID] == 0
@@ -250,13 +268,13 @@ func observe(t *testing.T, viewer *region, origin string) *observer {
 	t.Helper()
 	o := &observer{}
 	done := make(chan struct{})
-	var group sync.WaitGroup
+	var polls sync.WaitGroup
 	for i := range registrars {
-		group.Go(func() { o.follow(viewer, i, origin, done) })
+		polls.Go(func() { o.follow(viewer, i, origin, done) })
 	}
 	t.Cleanup(func() {
 		close(done)
-		group.Wait()
+		polls.Wait()
 	})
 	return o
 }

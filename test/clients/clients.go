@@ -2,12 +2,14 @@
 // one in JavaScript on Node, one in Python on gRPC's C-core. Each finds a service by
 // xDS, calls it without pause and counts how that goes. In all three:
 //
-//	client TARGET CALLS-PER-SECOND DEADLINE-MS
+//	client TARGET CALLS-PER-SECOND DEADLINE-MS SILENCE-MS
 //
 // calls grpc.health.v1.Health/Check at TARGET, such as xds:///echo, that many times
 // a second, and gives each call that many milliseconds. Which xDS server to ask is in
 // the file that GRPC_XDS_BOOTSTRAP names. Calls do not wait for a server to be there
-// (no wait-for-ready), and are not retried by the program.
+// (no wait-for-ready), and are not retried by the program. A connection that answers
+// nothing for SILENCE-MS is given up, by gRPC's keepalive; 0 leaves that off, as it is
+// unless a program asks for it.
 //
 // Every 100 ms it prints a Period as one line of JSON. SIGTERM, or the end of its
 // input, ends it: it waits for calls under way, prints what came of them, and exits

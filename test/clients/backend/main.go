@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/aether-federation/aether/test/clients"
@@ -28,6 +29,10 @@ import (
 
 // drainTimeout bounds how long a backend that ends waits for its clients.
 const drainTimeout = 10 * time.Second
+
+// minPing is how often clients may ask whether the connection lives. Without it, a
+// server cuts off those that ask more than every five minutes.
+const minPing = 500 * time.Millisecond
 
 func main() {
 	if len(os.Args) != 3 {
@@ -47,7 +52,8 @@ func run(id, address string) error {
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	server := grpc.NewServer(grpc.UnaryInterceptor(named(id)))
+	server := grpc.NewServer(grpc.UnaryInterceptor(named(id)),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}))
 	healthv1.RegisterHealthServer(server, health.NewServer())
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin) // however it ends, it has ended

@@ -34,6 +34,8 @@ type Options struct {
 	Rate int
 	// Deadline of each call.
 	Deadline time.Duration
+	// Silence after which a connection is given up; 0: never.
+	Silence time.Duration
 	// Bootstrap is the path of the file that tells whom to ask.
 	Bootstrap string
 	// Run makes its command; nil: exec.Command.
@@ -62,7 +64,7 @@ func (p *Programs) Client(tb testing.TB, o Options) *Client {
 		o.Run = exec.Command
 	}
 	argv, env := p.command(tb, o.Kind)
-	argv = append(argv, o.Target, fmt.Sprint(o.Rate), fmt.Sprint(o.Deadline.Milliseconds()))
+	argv = append(argv, o.Target, fmt.Sprint(o.Rate), fmt.Sprint(o.Deadline.Milliseconds()), fmt.Sprint(o.Silence.Milliseconds()))
 	c := &Client{Options: o, tb: tb, cmd: o.Run(argv[0], argv[1:]...), log: filepath.Join(tb.TempDir(), "client.log")}
 	c.cmd.Env = append(os.Environ(), append(env, "GRPC_XDS_BOOTSTRAP="+o.Bootstrap)...)
 	c.start()

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	_ "google.golang.org/grpc/xds" // the resolver of xds:///
@@ -38,8 +39,8 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) != 3 {
-		return fmt.Errorf("usage: go TARGET CALLS-PER-SECOND DEADLINE-MS")
+	if len(args) != 4 {
+		return fmt.Errorf("usage: go TARGET CALLS-PER-SECOND DEADLINE-MS SILENCE-MS")
 	}
 	rate, err := strconv.ParseFloat(args[1], 64)
 	if err != nil {
@@ -49,7 +50,17 @@ func run(args []string) error {
 	if err != nil {
 		return fmt.Errorf("read deadline: %w", err)
 	}
-	conn, err := grpc.NewClient(args[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
+	silence, err := time.ParseDuration(args[3] + "ms")
+	if err != nil {
+		return fmt.Errorf("read silence: %w", err)
+	}
+	options := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
+	if silence > 0 {
+		// Pings are 10 s apart at the least; TCP's own timeout, which gRPC sets to the
+		// same, tells sooner while there are calls.
+		options = append(options, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: silence, Timeout: silence}))
+	}
+	conn, err := grpc.NewClient(args[0], options...)
 	if err != nil {
 		return fmt.Errorf("make channel: %w", err)
 	}

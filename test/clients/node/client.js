@@ -8,8 +8,10 @@ require('@grpc/grpc-js-xds').register();
 const PERIOD_MS = 100;
 const PACE_MS = 10;
 
-const [target, rate, deadlineMs] = [process.argv[2], Number(process.argv[3]), Number(process.argv[4])];
-const client = new grpc.Client(target, grpc.credentials.createInsecure());
+const target = process.argv[2];
+const [rate, deadlineMs, silenceMs] = process.argv.slice(3).map(Number);
+const keepalive = { 'grpc.keepalive_time_ms': silenceMs, 'grpc.keepalive_timeout_ms': silenceMs };
+const client = new grpc.Client(target, grpc.credentials.createInsecure(), silenceMs > 0 ? keepalive : {});
 const identity = (bytes) => bytes;
 
 let counts = { ok: {}, failed: [] };

@@ -79,7 +79,7 @@ def run(channel, rate, deadline, stopping):
 
 
 def main():
-    target, rate, deadline = sys.argv[1], float(sys.argv[2]), float(sys.argv[3]) / 1000
+    target, rate, deadline, silence = sys.argv[1], float(sys.argv[2]), float(sys.argv[3]) / 1000, int(sys.argv[4])
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
 
@@ -89,7 +89,8 @@ def main():
         stopping.set()
 
     threading.Thread(target=until_end_of_input, daemon=True).start()
-    with grpc.insecure_channel(target) as channel:
+    keepalive = [("grpc.keepalive_time_ms", silence), ("grpc.keepalive_timeout_ms", silence)]
+    with grpc.insecure_channel(target, options=keepalive if silence > 0 else []) as channel:
         run(channel, rate, deadline, stopping)
 
 
