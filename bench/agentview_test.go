@@ -119,6 +119,7 @@ func benchmarkDNS(b *testing.B, size int) {
 	address, ended := serveDNS(b, ctx, services, size)
 	var g sync.WaitGroup
 	share := b.N/sockets + 1
+	used := cpuTime(b)
 	b.ResetTimer()
 	for s := range sockets {
 		g.Go(func() {
@@ -130,6 +131,7 @@ func benchmarkDNS(b *testing.B, size int) {
 	g.Wait()
 	b.StopTimer()
 	b.ReportMetric(float64(sockets*share)/b.Elapsed().Seconds(), "answers/s")
+	b.ReportMetric(float64((cpuTime(b)-used).Microseconds())/float64(sockets*share), "cpu-µs/answer")
 	cancel()
 	must(b, <-ended)
 }

@@ -154,6 +154,7 @@ func (r *Registry) keepOnce(ctx context.Context, k *keeper) error {
 			if err := k.take(got.m); err != nil {
 				return err
 			}
+			k.heard = time.Now() // Tell may have been slow, the registrar was not
 		case now := <-ask.C:
 			switch {
 			case k.asked.IsZero():
@@ -249,7 +250,6 @@ func (k *keeper) silent(now time.Time) bool {
 // revision.
 func (k *keeper) take(m *registryv1.WatchResponse) error {
 	k.messages++
-	k.heard = time.Now()
 	if m.GetReset_() {
 		k.staged, k.all = map[string]staged{}, true
 	}
