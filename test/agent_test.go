@@ -15,19 +15,22 @@ import (
 
 // agent is one process of `aether agent`, with a directory of services.
 type agent struct {
-	t              *testing.T
-	dir, http, log string
-	args           []string
-	cmd            *exec.Cmd
+	t                    *testing.T
+	dir, grpc, http, log string
+	args                 []string
+	cmd                  *exec.Cmd
 }
 
 // newAgent returns one that is not started, whose services are at 10.0.0.n.
 func newAgent(t *testing.T, node, ip string, flags ...string) *agent {
 	t.Helper()
-	a := &agent{t: t, dir: t.TempDir(), http: etcdtest.FreeAddress(t), log: filepath.Join(t.TempDir(), "agent.log")}
+	a := &agent{
+		t: t, dir: t.TempDir(), grpc: etcdtest.FreeAddress(t), http: etcdtest.FreeAddress(t),
+		log: filepath.Join(t.TempDir(), "agent.log"),
+	}
 	a.args = append([]string{
 		"agent", "--node", node, "--ip", ip, "--sources", a.dir, "--state-dir", t.TempDir(),
-		"--http-address", a.http, "--grpc-address", etcdtest.FreeAddress(t), "--drain-grace", "0s",
+		"--http-address", a.http, "--grpc-address", a.grpc, "--drain-grace", "0s",
 	}, flags...)
 	t.Cleanup(func() {
 		a.signal(syscall.SIGKILL)

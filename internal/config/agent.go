@@ -38,6 +38,10 @@ type Agent struct {
 	// StateDir is what is remembered over a restart.
 	StateDir string `yaml:"state-dir"`
 
+	// WatchServices that programs on this machine may ask for; none: all.
+	WatchServices []string `yaml:"watch-services"`
+	// RegionOrder are other regions, the nearest first.
+	RegionOrder []string `yaml:"region-order"`
 	// Socket, GRPCAddress, HTTPAddress and DNSAddress are where programs reach the
 	// agent; empty: nowhere.
 	Socket      string `yaml:"socket"`
@@ -110,6 +114,12 @@ func (c Agent) validateNode() error {
 	}
 	if c.Network != "" {
 		errs = append(errs, flagged("network", registry.ValidateNetwork(c.Network)))
+	}
+	for _, s := range c.WatchServices {
+		errs = append(errs, flagged("watch-services", registry.ValidateService(s)))
+	}
+	for _, r := range c.RegionOrder {
+		errs = append(errs, flagged("region-order", registry.ValidateRegion(r)))
 	}
 	return errors.Join(errs...)
 }

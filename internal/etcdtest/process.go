@@ -26,7 +26,7 @@ const stopTimeout = time.Second
 
 // Process is a real etcd in a process of its own.
 type Process struct {
-	tb       testing.TB
+	tb testing.TB
 	// host is where it runs; nil: here.
 	host     Host
 	endpoint string

@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/aether-federation/aether/internal/atomicfile"
 	"github.com/aether-federation/aether/internal/etcdtest"
 	"github.com/aether-federation/aether/internal/registrar"
 	"github.com/aether-federation/aether/internal/registrar/etcdfeed"
@@ -276,10 +277,10 @@ func FuzzDecode(f *testing.F) {
 func TestSaveThatIsBrokenOffLeavesTheFormer(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "view")
-	fatal(t, write(path, []byte("one")))
+	fatal(t, atomicfile.Write(path, []byte("one")))
 	fatal(t, os.WriteFile(path+".123.tmp", []byte("half"), 0o600))
-	fatal(t, sweepTemps(path))
-	fatal(t, write(path, []byte("two")))
+	fatal(t, atomicfile.Sweep(path))
+	fatal(t, atomicfile.Write(path, []byte("two")))
 	if got, err := os.ReadFile(path); err != nil || string(got) != "two" {
 		t.Errorf("read %q, %v", got, err)
 	}

@@ -5,11 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"time"
 
 	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
@@ -161,56 +158,4 @@ func readHead(r *bytes.Reader) (lastKnown, error) {
 	}
 	k.regions = answer.GetRegions()
 	return k, nil
-}
-
-// write replaces the file at path, whole or not at all, whenever the machine stops.
-func write(path string, content []byte) (err error) {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(dir, filepath.Base(path)+".*.tmp")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, ignoreMissing(os.Remove(f.Name())))
-		}
-	}()
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(dir)
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
-// sweepTemps removes what writes that were broken off have left.
-func sweepTemps(path string) error {
-	left, err := filepath.Glob(path + ".*.tmp")
-	for _, name := range left {
-		err = errors.Join(err, ignoreMissing(os.Remove(name)))
-	}
-	return err
 }
