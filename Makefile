@@ -4,16 +4,19 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS = -X main.version=$(VERSION)
 # The end-to-end tests build a binary that is not race-enabled: they say nothing
 # new under the race detector.
-RACE_PACKAGES = $(shell $(GO) list ./... | grep -v '/test$$')
+RACE_PACKAGES = $(shell $(GO) list ./... | grep -vE '/(test|e2e)(/|$$)')
 
-.PHONY: help build test race lint generate bench soak storm demo smoke
+.PHONY: help build clients test race lint generate bench soak storm demo smoke e2e failover
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 build: ## build bin/aether
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/aether ./cmd/aether
 
-test: ## run all tests, the end-to-end ones too
+clients: ## install the gRPC clients of the tests: Node's and Python's packages
+	scripts/xds-clients
+
+test: clients ## run all tests, the end-to-end ones too
 	$(GO) test -timeout 15m ./...
 
 race: ## run the tests under the race detector (needs a C compiler on Linux)
@@ -41,3 +44,9 @@ demo: ## two regions on this machine, told as it happens
 
 smoke: build ## try the built binary
 	scripts/smoke bin/aether
+
+e2e: ## three regions as network namespaces under gRPC clients' calls (root, Linux)
+	scripts/e2e
+
+failover: ## how long a lost region is served and called, measured for docs/failover.md
+	scripts/e2e failover

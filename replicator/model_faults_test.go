@@ -10,6 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/aether-federation/aether/internal/etcdtest"
 	"github.com/aether-federation/aether/internal/wantest"
 	"github.com/aether-federation/aether/registry/keyspace"
 )
@@ -244,8 +245,14 @@ func (m *model) head(c *clientv3.Client) int64 {
 	return rev
 }
 
+// interrupted makes a copy of an etcd, which is down for that time.
+func (m *model) interrupted(of *etcdtest.Cluster) *etcdtest.ClusterBackup {
+	defer m.trouble(time.Now())
+	return of.Backup()
+}
+
 func restorePeer(m *model, _ int) func() {
-	backup := m.peer.Backup()
+	backup := m.interrupted(m.peer)
 	m.mark(m.to, m.atPeer) // so that all that the backup holds was seen
 	return func() {
 		defer backup.Remove()
@@ -265,7 +272,7 @@ func restorePeer(m *model, _ int) func() {
 
 func restoreOrigin(m *model, _ int) func() {
 	m.writer.pause()
-	backup := m.origin.Backup()
+	backup := m.interrupted(m.origin)
 	m.mark(m.from, m.atOrigin)
 	m.writer.resume()
 	return func() {
@@ -281,7 +288,7 @@ func setOriginBack(m *model, _ int) func() {
 	m.writer.pause()
 	keep := m.key(30)
 	m.writer.commit(ctx, clientv3.OpDelete(keep, clientv3.WithRange(clientv3.GetPrefixRangeEnd(m.prefix))))
-	backup := m.origin.Backup()
+	backup := m.interrupted(m.origin)
 	m.writer.fill(ctx, 100, 500)
 	m.waitMirrored()
 	return func() {

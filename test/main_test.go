@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/aether-federation/aether/test/clients/clientstest"
 )
 
 // binary is the aether under test, memberBinary a node of a fleet: see package
@@ -14,6 +16,9 @@ var binary, memberBinary string
 
 // raceVariable, if it is set, has them built with the race detector.
 const raceVariable = "AETHER_TEST_RACE"
+
+// programs are gRPC clients and their backend.
+var programs *clientstest.Programs
 
 func TestMain(m *testing.M) { os.Exit(runAll(m)) }
 
@@ -30,6 +35,10 @@ func runAll(m *testing.M) int {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
+	}
+	if programs, err = clientstest.Build(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
 	return m.Run()
 }

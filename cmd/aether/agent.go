@@ -8,15 +8,17 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"syscall"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/aether-federation/aether/internal/agent"
+	"github.com/aether-federation/aether/internal/agent/catalog"
+	"github.com/aether-federation/aether/internal/agent/dns"
 	sources "github.com/aether-federation/aether/internal/agent/source"
 	"github.com/aether-federation/aether/internal/agent/state"
 	"github.com/aether-federation/aether/internal/config"
@@ -89,60 +91,71 @@ func (a *app) runAgent(ctx context.Context, c config.Agent) (err error) {
 	defer func() { err = errors.Join(err, dir.Close()) }()
 	ctx, signals := takeSignals(ctx, c.KeepOnExit)
 	defer signals.stop()
-	listeners, err := agentListeners(c)
-	if err != nil {
-		return err
-	}
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(collectors.NewGoCollector(), collectors.NewBuildInfoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	defaults, err := agentDefaults(c)
 	if err != nil {
 		return usage(err)
 	}
-	node, err := agent.NewNode(agent.NodeConfig{
-		Name: c.Node, Registrar: registrar, Files: c.Sources, Defaults: defaults, State: dir,
-		Leave: agent.Leave{
-			Grace: c.DrainGrace, Hook: c.StopHook, Output: a.err, Keep: signals.keep.Load, Hurry: signals.hurry,
+	listeners, err := agentListeners(c)
+	if err != nil {
+		return errors.Join(err, listeners.Close())
+	}
+	all, err := agent.New(agent.Config{
+		Node: agent.NodeConfig{
+			Name: c.Node, Registrar: registrar, Files: c.Sources, Defaults: defaults, State: dir,
+			Leave: agent.Leave{
+				Grace: c.DrainGrace, Hook: c.StopHook, Output: a.err, Keep: signals.keep.Load, Hurry: signals.hurry,
+			},
 		},
-		Log: log, Metrics: reg,
+		Catalog: catalog.Config{Registrar: registrar, Services: c.WatchServices, File: viewFile(c)},
+		Listen:  listeners, RegionOrder: c.RegionOrder, Log: log, Metrics: processMetrics(),
 	})
 	if err != nil {
-		return err
-	}
-	all, err := agent.New(agent.Config{Node: node, HTTP: listeners, Gatherer: reg, Log: log})
-	if err != nil {
-		return err
+		return errors.Join(err, listeners.Close())
 	}
 	log.Info("running", "version", versionText(), "node", c.Node, "registrar", c.Registrar)
 	return all.Run(ctx)
 }
 
-// agentListeners opens what the agent is reached at.
-func agentListeners(c config.Agent) (out []net.Listener, err error) {
-	defer func() {
-		if err != nil {
-			for _, l := range out {
-				_ = l.Close() // nothing was served
-			}
-		}
-	}()
-	if c.HTTPAddress != "" {
-		l, err := net.Listen("tcp", c.HTTPAddress)
-		if err != nil {
-			return out, fmt.Errorf("listen at --http-address: %w", err)
-		}
-		out = append(out, l)
+// viewFile keeps the last known view; none where nothing is remembered.
+func viewFile(c config.Agent) string {
+	if c.StateDir == "" {
+		return ""
 	}
-	if c.Socket != "" {
-		l, err := listenSocket(c.Socket)
-		if err != nil {
-			return out, fmt.Errorf("listen at --socket: %w", err)
-		}
-		out = append(out, l)
-	}
-	return out, nil
+	return filepath.Join(c.StateDir, "view")
 }
+
+// agentListeners opens what the agent is reached at. On an error those that are
+// open are returned too.
+func agentListeners(c config.Agent) (agent.Listeners, error) {
+	var l agent.Listeners
+	var err error
+	for _, one := range []struct {
+		flag, address string
+		listen        func(string) (net.Listener, error)
+		add           *[]net.Listener
+	}{
+		{"grpc-address", c.GRPCAddress, listenTCP, &l.GRPC},
+		{"http-address", c.HTTPAddress, listenTCP, &l.HTTP},
+		{"socket", c.Socket, listenSocket, &l.Both},
+	} {
+		if one.address == "" {
+			continue
+		}
+		opened, err := one.listen(one.address)
+		if err != nil {
+			return l, fmt.Errorf("listen at --%s: %w", one.flag, err)
+		}
+		*one.add = append(*one.add, opened)
+	}
+	if c.DNSAddress != "" {
+		if l.UDP, l.TCP, err = dns.Listen(c.DNSAddress); err != nil {
+			return l, fmt.Errorf("listen at --dns-address: %w", err)
+		}
+	}
+	return l, nil
+}
+
+func listenTCP(address string) (net.Listener, error) { return net.Listen("tcp", address) }
 
 // socketMode lets the agent's user and group reach its socket.
 const socketMode = 0o660
@@ -177,11 +190,11 @@ func dialRegistrars(c config.Agent, log *slog.Logger) (*remote.Registry, error) 
 	if err != nil {
 		return nil, err
 	}
-	var options []remote.Option
+	options := []remote.Option{remote.WithFailover()}
 	if t != nil {
 		options = append(options, remote.WithTLS(t))
 	}
-	return remote.New(c.Registrar[0], options...)
+	return remote.New(strings.Join(c.Registrar, ","), options...)
 }
 
 // leaving is what signals say about how the agent stops.

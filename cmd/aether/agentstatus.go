@@ -88,6 +88,11 @@ func askAgent(ctx context.Context, at string) (agent.Status, error) {
 
 func (a *app) printAgentStatus(s agent.Status) error {
 	fmt.Fprintf(a.out, "node %s is %s; %s\n", s.Node, s.Phase, reportsText(s.Reports))
+	if s.View.Known {
+		fmt.Fprintf(a.out, "It knows the registry of region %s as it was %s ago.\n", s.View.Region, s.View.Age)
+	} else {
+		fmt.Fprintln(a.out, "It knows nothing of the registry yet.")
+	}
 	if !s.Announcing {
 		fmt.Fprintf(a.out, "It reports its presence alone: %s.\n", s.Why)
 	}

@@ -145,11 +145,17 @@ func (p process) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// join builds the parts; nothing runs yet.
-func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l *listeners) (process, error) {
+// processMetrics are those of the process itself; its parts add theirs.
+func processMetrics() *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewBuildInfoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return reg
+}
+
+// join builds the parts; nothing runs yet.
+func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l *listeners) (process, error) {
+	reg := processMetrics()
 	metrics := registrar.NewMetrics(reg)
 	origin := registry.Origin{Region: c.Region, Cluster: c.ClusterName}
 	census := registrar.NewCensus(registrar.CensusConfig{Origin: origin, Grace: c.SweepGrace, Log: log})

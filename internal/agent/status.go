@@ -22,6 +22,7 @@ type Status struct {
 	// Suspect is since when all probes have failed at once.
 	Suspect   *time.Time       `json:"suspect,omitempty"`
 	Reports   ReportStatus     `json:"reports"`
+	View      ViewStatus       `json:"view"`
 	Endpoints []EndpointStatus `json:"endpoints"`
 	Problems  []ProblemStatus  `json:"problems"`
 }
@@ -39,6 +40,16 @@ type ReportStatus struct {
 	Error string     `json:"error,omitempty"`
 	// PresenceTTL is how long the node counts as present after a report.
 	PresenceTTL string `json:"presence_ttl"`
+}
+
+// ViewStatus is how well the agent knows the registry.
+type ViewStatus struct {
+	// Known: there is something to serve to programs.
+	Known bool `json:"known"`
+	// Age is how long ago it was all that a registrar had.
+	Age string `json:"age,omitempty"`
+	// Region is the registrars' own.
+	Region string `json:"region,omitempty"`
 }
 
 // EndpointStatus is one endpoint that a source declares.

@@ -38,6 +38,10 @@ type Agent struct {
 	// StateDir is what is remembered over a restart.
 	StateDir string `yaml:"state-dir"`
 
+	// WatchServices that programs on this machine may ask for; none: all.
+	WatchServices []string `yaml:"watch-services"`
+	// RegionOrder are other regions, the nearest first.
+	RegionOrder []string `yaml:"region-order"`
 	// Socket, GRPCAddress, HTTPAddress and DNSAddress are where programs reach the
 	// agent; empty: nowhere.
 	Socket      string `yaml:"socket"`
@@ -111,6 +115,12 @@ func (c Agent) validateNode() error {
 	if c.Network != "" {
 		errs = append(errs, flagged("network", registry.ValidateNetwork(c.Network)))
 	}
+	for _, s := range c.WatchServices {
+		errs = append(errs, flagged("watch-services", registry.ValidateService(s)))
+	}
+	for _, r := range c.RegionOrder {
+		errs = append(errs, flagged("region-order", registry.ValidateRegion(r)))
+	}
 	return errors.Join(errs...)
 }
 
@@ -129,7 +139,10 @@ func (c Agent) validateRegistrars() error {
 		errs = append(errs, errors.New("--registrar is empty: name one registrar of this cluster at least"))
 	}
 	for _, r := range c.Registrar {
-		errs = append(errs, CheckRegistrar(r))
+		host, port, err := net.SplitHostPort(r)
+		if err != nil || host == "" || port == "" {
+			errs = append(errs, fmt.Errorf("--registrar %q: want host:port, the address that a registrar serves gRPC at; TLS is asked for with --tls or --tls-ca", r))
+		}
 	}
 	if (c.TLSCert == "") != (c.TLSKey == "") {
 		errs = append(errs, errors.New("--tls-cert and --tls-key go together: give both"))

@@ -3,7 +3,9 @@ package etcdtest
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -24,11 +26,47 @@ type Cluster struct {
 // Further flags of etcd may be given; each member gets them.
 func StartCluster(tb testing.TB, members int, flags ...string) *Cluster {
 	tb.Helper()
+	return startCluster(tb, members, func(name string) *Process {
+		return newProcess(tb, name, FreeAddress(tb), FreeAddress(tb))
+	}, flags...)
+}
+
+// Host is another machine for an etcd to run on, or what passes for one.
+type Host interface {
+	// IP is where other hosts reach it.
+	IP() string
+	// Command returns a command that will run there.
+	Command(name string, args ...string) *exec.Cmd
+	// DialContext connects from there.
+	DialContext(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// firstPort is that of the first member on a host, which has its ports for itself.
+const firstPort = 2379
+
+// StartClusterOn starts an etcd as StartCluster does, with all members on a host.
+// Its clients, too, connect from there.
+func StartClusterOn(tb testing.TB, h Host, members int, flags ...string) *Cluster {
+	tb.Helper()
+	port := firstPort
+	address := func() string {
+		port++
+		return net.JoinHostPort(h.IP(), fmt.Sprint(port-1))
+	}
+	return startCluster(tb, members, func(name string) *Process {
+		p := newProcess(tb, name, address(), address())
+		p.host = h
+		return p
+	}, flags...)
+}
+
+func startCluster(tb testing.TB, members int, member func(name string) *Process, flags ...string) *Cluster {
+	tb.Helper()
 	c := &Cluster{tb: tb}
 	var initial []string
 	for i := range members {
 		name := fmt.Sprintf("m%d", i)
-		p := newProcess(tb, name)
+		p := member(name)
 		initial = append(initial, name+"="+p.peerURL)
 		c.members = append(c.members, p)
 	}
@@ -58,7 +96,7 @@ func (c *Cluster) Endpoints() []string {
 // Client returns a new client of all members, closed when the test ends.
 func (c *Cluster) Client(tb testing.TB) *clientv3.Client {
 	tb.Helper()
-	return NewClient(tb, c.Endpoints()...)
+	return c.members[0].client(tb, c.Endpoints()...)
 }
 
 // Kill kills every member as kill -9 does.

@@ -121,9 +121,15 @@ func (s *Server) Restart() {
 // NewClient returns a client of the etcd at endpoint, closed when the test ends.
 func NewClient(tb testing.TB, endpoints ...string) *clientv3.Client {
 	tb.Helper()
+	return newClient(tb, endpoints)
+}
+
+func newClient(tb testing.TB, endpoints []string, options ...grpc.DialOption) *clientv3.Client {
+	tb.Helper()
 	c, err := clientv3.New(clientv3.Config{
 		Endpoints:   endpoints,
 		DialTimeout: dialTimeout,
+		DialOptions: options,
 		Logger:      zap.NewNop(),
 	})
 	if err != nil {

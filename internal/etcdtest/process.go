@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 )
 
 const serverModule = "go.etcd.io/etcd/server/v3"
@@ -24,7 +26,9 @@ const stopTimeout = time.Second
 
 // Process is a real etcd in a process of its own.
 type Process struct {
-	tb       testing.TB
+	tb testing.TB
+	// host is where it runs; nil: here.
+	host     Host
 	endpoint string
 	peerURL  string
 	dir      string
@@ -41,17 +45,17 @@ func StartProcess(tb testing.TB, flags ...string) *Process {
 }
 
 // newProcess makes a process that is not started yet.
-func newProcess(tb testing.TB, name string) *Process {
+func newProcess(tb testing.TB, name, endpoint, peer string) *Process {
 	tb.Helper()
 	dir := tb.TempDir()
-	client, peer := "http://"+FreeAddress(tb), "http://"+FreeAddress(tb)
+	client, peer := "http://"+endpoint, "http://"+peer
 	log, err := os.Create(filepath.Join(dir, "etcd.log"))
 	if err != nil {
 		tb.Fatal(err)
 	}
 	p := &Process{
 		tb:       tb,
-		endpoint: client[len("http://"):],
+		endpoint: endpoint,
 		peerURL:  peer,
 		dir:      filepath.Join(dir, "data"),
 		log:      log,
@@ -75,7 +79,18 @@ func (p *Process) Endpoint() string { return p.endpoint }
 // Client returns a new client, closed when the test ends.
 func (p *Process) Client(tb testing.TB) *clientv3.Client {
 	tb.Helper()
-	return NewClient(tb, p.endpoint)
+	return p.client(tb, p.endpoint)
+}
+
+// client returns a new client of endpoints that connects from where p runs.
+func (p *Process) client(tb testing.TB, endpoints ...string) *clientv3.Client {
+	tb.Helper()
+	if p.host == nil {
+		return NewClient(tb, endpoints...)
+	}
+	return newClient(tb, endpoints, grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+		return p.host.DialContext(ctx, "tcp", address)
+	}))
 }
 
 // Signal sends a signal: SIGSTOP and SIGCONT make it hang and go on. A process
@@ -150,7 +165,7 @@ func (p *Process) Restart() {
 func (p *Process) Launch() {
 	p.tb.Helper()
 	p.Kill()
-	cmd := exec.Command(Binary(p.tb), p.args...)
+	cmd := p.command(Binary(p.tb), p.args...)
 	cmd.Stdout, cmd.Stderr = p.log, p.log
 	if err := cmd.Start(); err != nil {
 		p.tb.Fatalf("start etcd: %v", err)
@@ -158,10 +173,17 @@ func (p *Process) Launch() {
 	p.cmd = cmd
 }
 
+func (p *Process) command(name string, args ...string) *exec.Cmd {
+	if p.host == nil {
+		return exec.Command(name, args...)
+	}
+	return p.host.Command(name, args...)
+}
+
 // wait waits until the process answers a linearizable read.
 func (p *Process) wait() {
 	p.tb.Helper()
-	client := NewClient(p.tb, p.endpoint)
+	client := p.Client(p.tb)
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()

@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/aether-federation/aether/internal/atomicfile"
 	"github.com/aether-federation/aether/internal/etcdtest"
 	"github.com/aether-federation/aether/internal/registrar"
 	"github.com/aether-federation/aether/internal/registrar/etcdfeed"
@@ -213,7 +214,8 @@ func TestAgentThatKnowsSomeServices(t *testing.T) {
 func someFile(t testing.TB) []byte {
 	o, err := New(Config{Registrar: &remote.Registry{}})
 	fatal(t, err)
-	o.tell([]registry.Event{{Kind: registry.Put, Endpoint: at("api", 1), Revision: "x-1-7"}})
+	e := at("api", 1)
+	fatal(t, o.tell(remote.Step{Changes: []remote.Change{{Kind: registry.Put, Endpoint: &e}}, Revision: "x-1-7"}))
 	file, err := encode(head{Region: "a", Revision: "x-1-7", Proven: time.Now()}, o.Snapshot(registry.Query{}))
 	fatal(t, err)
 	return file
@@ -275,10 +277,10 @@ func FuzzDecode(f *testing.F) {
 func TestSaveThatIsBrokenOffLeavesTheFormer(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "view")
-	fatal(t, write(path, []byte("one")))
+	fatal(t, atomicfile.Write(path, []byte("one")))
 	fatal(t, os.WriteFile(path+".123.tmp", []byte("half"), 0o600))
-	fatal(t, sweepTemps(path))
-	fatal(t, write(path, []byte("two")))
+	fatal(t, atomicfile.Sweep(path))
+	fatal(t, atomicfile.Write(path, []byte("two")))
 	if got, err := os.ReadFile(path); err != nil || string(got) != "two" {
 		t.Errorf("read %q, %v", got, err)
 	}

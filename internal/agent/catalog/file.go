@@ -5,11 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"time"
 
 	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
@@ -24,9 +21,11 @@ import (
 // endpoint as a message with its length before it. The header is the magic, the
 // version, and the length and the SHA-256 of the body.
 const (
-	magic      = "aetherVW"
-	version    = 1
-	headerSize = len(magic) + 4 + 8 + sha256.Size
+	magic   = "aetherVW"
+	version = 1
+	// leastEndpoint is what any endpoint takes.
+	leastEndpoint = 16
+	headerSize    = len(magic) + 4 + 8 + sha256.Size
 )
 
 // head is what a file says besides its endpoints.
@@ -45,7 +44,7 @@ type head struct {
 type lastKnown struct {
 	head
 	regions   []*registryv1.Region
-	endpoints []registry.Endpoint
+	endpoints []*registry.Endpoint
 }
 
 // encode writes a snapshot as a file.
@@ -96,6 +95,9 @@ func decode(file []byte, region string) (lastKnown, error) {
 	if region != "" && k.Region != region {
 		return lastKnown{}, refused("it is of region %q, and this agent is in %q", k.Region, region)
 	}
+	// An endpoint takes more bytes than leastEndpoint: what a head says is no reason
+	// to ask for memory.
+	k.endpoints = make([]*registry.Endpoint, 0, max(0, min(k.Endpoints, r.Len()/leastEndpoint)))
 	m := &registryv1.Endpoint{}
 	for r.Len() > 0 {
 		m.Reset()
@@ -106,7 +108,8 @@ func decode(file []byte, region string) (lastKnown, error) {
 		if err != nil {
 			return lastKnown{}, refused("endpoint %d does not parse: %v", len(k.endpoints), err)
 		}
-		k.endpoints = append(k.endpoints, e)
+		intern(&e)
+		k.endpoints = append(k.endpoints, &e)
 	}
 	if len(k.endpoints) != k.Endpoints {
 		return lastKnown{}, refused("it has %d endpoints and says %d", len(k.endpoints), k.Endpoints)
@@ -155,56 +158,4 @@ func readHead(r *bytes.Reader) (lastKnown, error) {
 	}
 	k.regions = answer.GetRegions()
 	return k, nil
-}
-
-// write replaces the file at path, whole or not at all, whenever the machine stops.
-func write(path string, content []byte) (err error) {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(dir, filepath.Base(path)+".*.tmp")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, ignoreMissing(os.Remove(f.Name())))
-		}
-	}()
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(dir)
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
-// sweepTemps removes what writes that were broken off have left.
-func sweepTemps(path string) error {
-	left, err := filepath.Glob(path + ".*.tmp")
-	for _, name := range left {
-		err = errors.Join(err, ignoreMissing(os.Remove(name)))
-	}
-	return err
 }

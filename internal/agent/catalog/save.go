@@ -8,6 +8,7 @@ import (
 	"time"
 
 	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
+	"github.com/aether-federation/aether/internal/atomicfile"
 	"github.com/aether-federation/aether/internal/view"
 	"github.com/aether-federation/aether/registry"
 	"google.golang.org/protobuf/proto"
@@ -29,7 +30,7 @@ func (c *Catalog) load() {
 	if c.cfg.File == "" {
 		return
 	}
-	if err := sweepTemps(c.cfg.File); err != nil {
+	if err := atomicfile.Sweep(c.cfg.File); err != nil {
 		c.cfg.Log.Warn("remove what is left of former saves", "error", err)
 	}
 	start := time.Now()
@@ -67,9 +68,9 @@ func (c *Catalog) putAside(reason error) {
 // restore makes what was on disk the view.
 func (c *Catalog) restore(k lastKnown) {
 	changes := make([]view.Change, 0, len(k.endpoints))
-	for i := range k.endpoints {
-		if e := interned(k.endpoints[i]); c.query.Wants(e.Service) {
-			changes = append(changes, view.Change{Kind: registry.Put, Endpoint: &e})
+	for _, e := range k.endpoints {
+		if c.query.Wants(e.Service) {
+			changes = append(changes, view.Change{Kind: registry.Put, Endpoint: e})
 		}
 	}
 	c.revision = k.Revision
@@ -126,7 +127,7 @@ func (c *Catalog) save() error {
 	if err != nil {
 		return err
 	}
-	if err := write(c.cfg.File, content); err != nil {
+	if err := atomicfile.Write(c.cfg.File, content); err != nil {
 		return fmt.Errorf("write %s: %w", c.cfg.File, err)
 	}
 	c.metrics.saves.Inc()

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/aether-federation/aether/internal/atomicfile"
 	"github.com/aether-federation/aether/internal/filelock"
 )
 
@@ -63,6 +64,9 @@ func (d Dir) Load(name string, v any) (age time.Duration, err error) {
 	if d.path == "" {
 		return -1, nil
 	}
+	if err := atomicfile.Sweep(d.file(name)); err != nil {
+		return -1, fmt.Errorf("read state: %w", err)
+	}
 	b, err := os.ReadFile(d.file(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return -1, nil
@@ -108,7 +112,7 @@ func (d Dir) Save(name string, v any) error {
 	if err != nil {
 		return fmt.Errorf("encode state: %w", err)
 	}
-	if err := replace(d.file(name), b); err != nil {
+	if err := atomicfile.Write(d.file(name), b); err != nil {
 		return fmt.Errorf("save state: %w", err)
 	}
 	return nil
@@ -127,32 +131,3 @@ func (d Dir) Touch(name string) error {
 }
 
 func (d Dir) file(name string) string { return filepath.Join(d.path, name+".json") }
-
-// replace writes a file beside path, and puts it in its place once it is on disk.
-func replace(path string, b []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	_, err = f.Write(b)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
