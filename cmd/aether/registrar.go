@@ -205,7 +205,7 @@ func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l *listeners) (pro
 func discovery(c config.Registrar, log *slog.Logger, r *registrar.Server, reg prometheus.Registerer) (*xds.Server, error) {
 	x, err := xds.New(xds.Config{
 		Source:      r.View(),
-		Home:        xds.Client{Locality: registry.Locality{Region: c.Region}, Network: c.Network},
+		Home:        xds.At(xds.Client{Locality: registry.Locality{Region: c.Region}, Network: c.Network}),
 		Translation: c.Translation(), Log: log, Metrics: xds.NewMetrics(reg),
 	})
 	if err != nil {

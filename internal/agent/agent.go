@@ -16,6 +16,7 @@ import (
 	"github.com/aether-federation/aether/internal/agent/dns"
 	"github.com/aether-federation/aether/internal/agent/local"
 	"github.com/aether-federation/aether/internal/locality"
+	"github.com/aether-federation/aether/internal/xds"
 	"github.com/aether-federation/aether/registry"
 )
 
@@ -26,7 +27,7 @@ type Config struct {
 	Catalog catalog.Config
 	// Listen is where programs on this machine ask. The agent closes the listeners.
 	Listen Listeners
-	// RegionOrder are other regions, the nearest first, for DNS.
+	// RegionOrder are other regions, the nearest first, for DNS and xDS.
 	RegionOrder []string
 	Log         *slog.Logger
 	Metrics     *prometheus.Registry
@@ -95,16 +96,54 @@ func (a *Agent) addLocal() error {
 	if len(l.GRPC)+len(l.HTTP)+len(l.Both) == 0 {
 		return nil
 	}
-	server, err := local.New(local.Config{
-		Catalog: a.catalog, View: a.catalog.View, Node: a.node, GRPC: l.GRPC, HTTP: l.HTTP, Both: l.Both,
-		HandleHTTP: func(mux *http.ServeMux) { mux.HandleFunc("GET /v1/agent", a.answerStatus) },
-		Gatherer:   a.cfg.Metrics, Log: a.cfg.Log,
+	discovery, err := xds.New(xds.Config{
+		Source: known{a.catalog}, Home: a.home, Translation: xds.Translation{RegionOrder: a.cfg.RegionOrder},
+		Log: a.cfg.Log, Metrics: xds.NewMetrics(a.cfg.Metrics),
 	})
 	if err != nil {
 		return err
 	}
-	a.parts = append(a.parts, server.Run)
+	server, err := local.New(local.Config{
+		Catalog: a.catalog, View: a.catalog.View, Node: a.node, GRPC: l.GRPC, HTTP: l.HTTP, Both: l.Both,
+		HandleHTTP:   func(mux *http.ServeMux) { mux.HandleFunc("GET /v1/agent", a.answerStatus) },
+		RegisterGRPC: discovery.Register,
+		Gatherer:     a.cfg.Metrics, Log: a.cfg.Log,
+	})
+	if err != nil {
+		return err
+	}
+	a.parts = append(a.parts, discovery.Run, server.Run)
 	return nil
+}
+
+// known is a catalog for xDS, which is told nothing before something is known.
+type known struct{ *catalog.Catalog }
+
+func (k known) wait(ctx context.Context) error {
+	select {
+	case <-k.Ready():
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Watch implements [xds.Source].
+func (k known) Watch(ctx context.Context, q registry.Query, fn func(registry.Event) error) error {
+	if err := k.wait(ctx); err != nil {
+		return err
+	}
+	return k.View.Watch(ctx, q, fn)
+}
+
+// home is where xDS clients are that do not say where: on this machine. Its region
+// is the registrar's, as soon as that is known.
+func (a *Agent) home(ctx context.Context) (xds.Client, error) {
+	if err := (known{a.catalog}).wait(ctx); err != nil {
+		return xds.Client{}, err
+	}
+	c := a.client()
+	return xds.Client{Locality: c.Locality, Network: c.Network}, nil
 }
 
 // addDNS adds DNS, where there is a listener for it.
