@@ -206,7 +206,7 @@ func discovery(c config.Registrar, log *slog.Logger, r *registrar.Server, reg pr
 	home := xds.Client{Locality: registry.Locality{Region: c.Region}, Network: c.Network}
 	x, err := xds.New(xds.Config{
 		Source:      r.View(),
-		Home:        func() xds.Client { return home },
+		Home:        xds.At(xds.Client{Locality: registry.Locality{Region: c.Region}, Network: c.Network}),
 		Translation: c.Translation(), Log: log, Metrics: xds.NewMetrics(reg),
 	})
 	if err != nil {

@@ -1,6 +1,7 @@
 package xds
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,9 +16,9 @@ import (
 type Config struct {
 	// Source of the endpoints: a registrar's view or an agent's.
 	Source Source
-	// Home returns where clients are that do not say where. While it names no
-	// region, such clients are sent away, to come again.
-	Home func() Client
+	// Home tells where clients are that do not say where. It is asked once for each
+	// stream, with that one's context, and may wait until it knows. Nil: nowhere.
+	Home func(context.Context) (Client, error)
 	Translation
 	Log *slog.Logger
 	// Metrics to count in, from NewMetrics; nil: counted and not shown.
@@ -25,6 +26,11 @@ type Config struct {
 
 	// now is the time by which refusals are kept back, but for tests time.Now.
 	now func() time.Time
+}
+
+// At is a Home that never moves.
+func At(c Client) func(context.Context) (Client, error) {
+	return func(context.Context) (Client, error) { return c, nil }
 }
 
 // Validate says in whole sentences what is wrong with c.
@@ -70,6 +76,9 @@ func (c Config) withDefaults() Config {
 		c.Metrics = NewMetrics(prometheus.NewRegistry())
 	}
 	c.Spill = c.Spill.withDefaults()
+	if c.Home == nil {
+		c.Home = At(Client{})
+	}
 	if c.now == nil {
 		c.now = time.Now
 	}
