@@ -35,8 +35,8 @@ func At(c Client) func(context.Context) (Client, error) {
 
 // Validate says in whole sentences what is wrong with c.
 func (c Config) Validate() error {
-	if c.Source == nil || c.Home == nil {
-		return errors.Join(sentence("An xDS server needs a source of endpoints, and a home of its clients."), c.Translation.Validate())
+	if c.Source == nil {
+		return errors.Join(sentence("An xDS server needs a source of endpoints."), c.Translation.Validate())
 	}
 	return c.Translation.Validate()
 }
