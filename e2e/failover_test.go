@@ -5,6 +5,7 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,16 @@ type fault struct {
 	loses bool
 	begin func(*fleet)
 	end   func(*fleet)
+}
+
+// asked are the faults whose name AETHER_CAUSES matches.
+func asked(t *testing.T) []fault {
+	t.Helper()
+	which, err := regexp.Compile(os.Getenv("AETHER_CAUSES"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(faults(), func(x fault) bool { return !which.MatchString(x.name) })
 }
 
 // faults returns all of them. What begin picked is what end mends.
@@ -67,7 +78,7 @@ func TestFailoverTimes(t *testing.T) {
 		}
 	}
 	f := newFleet(t)
-	all := faults()
+	all := asked(t)
 	results := make([][]run, len(all))
 	for i := range runs {
 		for k, fault := range all {
