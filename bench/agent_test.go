@@ -1,13 +1,17 @@
 package bench
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -20,6 +24,8 @@ import (
 const (
 	probed   = 1000
 	probeFor = 30 * time.Second
+	// healthChanges are measured.
+	healthChanges = 60
 )
 
 // BenchmarkAgentProbes reports what an aether agent takes that asks 1,000 endpoints
@@ -43,6 +49,73 @@ func BenchmarkAgentProbes(b *testing.B) {
 		b.ReportMetric(peakMemory(b, a.cmd.Process.Pid)/1e6, "MB-peak")
 		b.ReportMetric(0, "ns/op")
 	}
+}
+
+// BenchmarkAgentHealthChange reports how long it takes from the moment at which an
+// endpoint fails, or is well again, until a registrar's watcher is told: an interval
+// of 100 ms and a threshold of one among it.
+func BenchmarkAgentHealthChange(b *testing.B) {
+	binary := buildAether(b)
+	for b.Loop() {
+		r := startProcess(b, binary, "registrar", "--data-dir", b.TempDir(), "--embedded-etcd-client-url", "http://"+etcdtest.FreeAddress(b))
+		defer r.end(b)
+		var ill atomic.Bool
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if ill.Load() {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		}))
+		defer server.Close()
+		path := filepath.Join(b.TempDir(), "services.yaml")
+		text := "services:\n- {name: api, protocol: http, ip: 127.0.0.1, check: {type: http, port: %d, interval: 100ms, rise: 1, fall: 1}}\n"
+		must(b, os.WriteFile(path, fmt.Appendf(nil, text, server.Listener.Addr().(*net.TCPAddr).Port), 0o600))
+		a := startProcess(b, binary, "agent", "--node", "n1", "--registrar", r.grpc, "--state-dir", b.TempDir(), "--sources", path, "--drain-grace", "0s")
+		defer a.end(b)
+		told := watchHealth(b, r.grpc)
+		<-told
+		var took []time.Duration
+		for n := range healthChanges {
+			begin := time.Now()
+			ill.Store(n%2 == 0)
+			for h := range told {
+				if h.Serving() == (n%2 == 1) {
+					break
+				}
+			}
+			took = append(took, time.Since(begin))
+		}
+		slices.Sort(took)
+		b.ReportMetric(float64(took[len(took)/2].Milliseconds()), "median-ms")
+		b.ReportMetric(float64(took[len(took)-1].Milliseconds()), "max-ms")
+		b.ReportMetric(0, "ns/op")
+	}
+}
+
+// watchHealth tells the health of the one endpoint that there is.
+func watchHealth(b *testing.B, grpc string) <-chan registry.Health {
+	b.Helper()
+	client, err := remote.New(grpc)
+	must(b, err)
+	told, ended := make(chan registry.Health), make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		defer close(ended)
+		_ = client.Follow(ctx, registry.Query{}, func(e registry.Event) error { // ends with ctx
+			if e.Kind == registry.Put {
+				select {
+				case told <- e.Endpoint.Health:
+				case <-ctx.Done():
+				}
+			}
+			return nil
+		}, nil)
+	}()
+	b.Cleanup(func() {
+		cancel()
+		<-ended
+		_ = client.Close() // nothing is lost with it
+	})
+	return told
 }
 
 // aetherProcess is a process of the binary.

@@ -37,10 +37,11 @@ var reporting = registry.Origin{Region: "a", Cluster: "c1"}
 
 // BenchmarkReports has 200 nodes report 50 endpoints each at once, and in turn a
 // bare client put as many keys of the same sizes into the same etcd, in
-// transactions of 128, eight in flight. Each round has nodes and keys of its own;
-// the medians of the rounds are compared. Both sides send what was encoded before.
-// The processor time of this process is told beside: the registrar's has the nodes'
-// calls and its watch of its etcd in it.
+// transactions of 128, eight in flight: beside the tree, and as another cluster's, so
+// that the registrar's watch, which its own writes come back by, has them to read
+// too. Each round has nodes and keys of its own; the medians of the rounds are
+// compared. All send what was encoded before. The processor time of this process is
+// told beside: the registrar's has the nodes' calls and its watch in it.
 func BenchmarkReports(b *testing.B) {
 	b.Run("fsync", func(b *testing.B) { reports(b, "--unsafe-no-fsync=false") })
 	b.Run("no-fsync", func(b *testing.B) { reports(b) })
@@ -50,16 +51,18 @@ func reports(b *testing.B, flags ...string) {
 	for b.Loop() {
 		client := etcdtest.StartProcess(b, flags...).Client(b)
 		r := startReporting(b, client)
-		var raw, first, again, cpuRaw, cpuFirst []time.Duration
+		var raw, watched, first, again, cpuRaw, cpuFirst []time.Duration
 		for round := range reportingRounds {
 			nodes := nodesOf(round)
 			requests := encodeReports(b, nodes)
 			begin := cpuTime(b)
-			raw = append(raw, putRaw(b, client, nodes))
+			raw = append(raw, putRaw(b, client, nodes, "/aether/", "/rawput/"))
 			between := cpuTime(b)
 			first = append(first, r.all(b, requests))
 			cpuRaw, cpuFirst = append(cpuRaw, between-begin), append(cpuFirst, cpuTime(b)-between)
 			r.settle(b, nodes)
+			watched = append(watched, putRaw(b, client, nodes, "/clusters/c1/", "/clusters/c2/"))
+			await(b, func() bool { return r.view.Snapshot(registry.Query{}).Len() == 2*(round+1)*reportingNodes*perNode })
 			before := head(b, client)
 			again = append(again, r.all(b, requests))
 			if after := head(b, client); after != before {
@@ -70,6 +73,7 @@ func reports(b *testing.B, flags ...string) {
 		b.ReportMetric(keys/median(raw).Seconds(), "raw-keys/s")
 		b.ReportMetric(keys/median(first).Seconds(), "reported-keys/s")
 		b.ReportMetric(median(raw).Seconds()/median(first).Seconds(), "of-raw")
+		b.ReportMetric(median(watched).Seconds()/median(first).Seconds(), "of-raw-watched")
 		b.ReportMetric(float64(median(cpuRaw).Microseconds())/keys, "raw-client-µs/key")
 		b.ReportMetric(float64(median(cpuFirst).Microseconds())/keys, "registrar-µs/key")
 		b.ReportMetric(reportingNodes/median(again).Seconds(), "unchanged-reports/s")
@@ -115,15 +119,16 @@ func encodeReports(b *testing.B, nodes [][]registry.Endpoint) [][]byte {
 	return out
 }
 
-// putRaw puts what nodes have, beside the tree, and returns how long it took.
-func putRaw(b *testing.B, client *clientv3.Client, nodes [][]registry.Endpoint) time.Duration {
+// putRaw puts what nodes have, with a part of each key replaced by another, and
+// returns how long it took.
+func putRaw(b *testing.B, client *clientv3.Client, nodes [][]registry.Endpoint, part, by string) time.Duration {
 	b.Helper()
 	var ops []clientv3.Op
 	for _, endpoints := range nodes {
 		for _, e := range endpoints {
 			value, err := wire.Value(e)
 			must(b, err)
-			ops = append(ops, clientv3.OpPut(strings.Replace(keyspace.Format(e.Key), "/aether/", "/rawput/", 1), string(value)))
+			ops = append(ops, clientv3.OpPut(strings.Replace(keyspace.Format(e.Key), part, by, 1), string(value)))
 		}
 	}
 	start := time.Now()

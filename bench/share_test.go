@@ -17,6 +17,8 @@ import (
 	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
 	"github.com/aether-federation/aether/internal/access"
 	"github.com/aether-federation/aether/internal/etcdtest"
+	"github.com/aether-federation/aether/registry"
+	"github.com/aether-federation/aether/registry/grpcerr"
 )
 
 const (
@@ -61,6 +63,11 @@ func BenchmarkFairShare(b *testing.B) {
 		b.ReportMetric(median(beside).Seconds()/median(alone).Seconds(), "of-alone")
 		b.ReportMetric(float64(greedy.served.Load())/seconds, "greedy-served/s")
 		b.ReportMetric(float64(greedy.refused.Load())/seconds, "greedy-refused/s")
+		failed := int64(0)
+		for _, c := range clients {
+			failed += c.failed.Load()
+		}
+		b.ReportMetric(float64(failed), "failed")
 		b.ReportMetric(0, "ns/op")
 	}
 }
@@ -70,6 +77,7 @@ type caller struct {
 	number          int
 	conns           []registryv1.RegistryServiceClient
 	served, refused atomic.Int64
+	failed          atomic.Int64
 
 	mu     sync.Mutex
 	delays []time.Duration
@@ -146,7 +154,11 @@ func (c *caller) call(ctx context.Context, n int, due time.Time) {
 	}
 	took := time.Since(due)
 	if err != nil {
-		c.refused.Add(1)
+		if registry.KindOf(grpcerr.FromStatus(err)) == registry.Limited {
+			c.refused.Add(1)
+		} else {
+			c.failed.Add(1) // the machine is too busy for etcd to answer in time
+		}
 		return
 	}
 	c.served.Add(1)

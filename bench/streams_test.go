@@ -26,6 +26,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if target := os.Getenv(catalogTarget); target != "" {
+		if err := runCatalog(target, os.Getenv(catalogTarget+"_FILE")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	m.Run()
 }
 

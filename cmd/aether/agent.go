@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"strings"
 	"sync/atomic"
 	"syscall"
 
@@ -177,11 +178,11 @@ func dialRegistrars(c config.Agent, log *slog.Logger) (*remote.Registry, error) 
 	if err != nil {
 		return nil, err
 	}
-	var options []remote.Option
+	options := []remote.Option{remote.WithFailover()}
 	if t != nil {
 		options = append(options, remote.WithTLS(t))
 	}
-	return remote.New(c.Registrar[0], options...)
+	return remote.New(strings.Join(c.Registrar, ","), options...)
 }
 
 // leaving is what signals say about how the agent stops.

@@ -155,13 +155,18 @@ func (d *direct) dialOwn(ctx context.Context) (*source, error) {
 	if err != nil {
 		return nil, usage(err)
 	}
-	password, err := d.EtcdPassword()
+	password, err := d.EtcdPassword(quiet())
 	if err != nil {
 		return nil, usage(err)
 	}
-	client, err := replicator.Connect(ctx, replicator.Peer{
-		Region: d.Region, Endpoints: d.EtcdEndpoints, TLS: tls, Username: d.EtcdUser, Password: password,
-	}, etcd.DefaultDialTimeout)
+	own := replicator.Peer{Region: d.Region, Endpoints: d.EtcdEndpoints, Username: d.EtcdUser}
+	if tls != nil {
+		own.TLS = tls()
+	}
+	if password != nil {
+		own.Password = password()
+	}
+	client, err := replicator.Connect(ctx, own, etcd.DefaultDialTimeout)
 	if err != nil {
 		return nil, &exitError{code: exitUnsure, err: fmt.Errorf("own etcd: %w", err)}
 	}

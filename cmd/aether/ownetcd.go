@@ -64,14 +64,14 @@ func (o *ownEtcd) dial(ctx context.Context, c config.Registrar, endpoints []stri
 	if err != nil {
 		return err
 	}
-	password, err := c.EtcdPassword()
+	password, err := c.EtcdPassword(log)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.EtcdStartTimeout)
 	defer cancel()
 	client, id, err := etcd.Dial(ctx, etcd.DialConfig{
-		Endpoints: endpoints, TLS: tls, Username: c.EtcdUser, Password: password, Log: log,
+		Endpoints: endpoints, TLSNow: tls, Username: c.EtcdUser, PasswordNow: password, Log: log,
 	})
 	if err != nil {
 		return fmt.Errorf("reach the own etcd within %v: %w; check --etcd-endpoints", c.EtcdStartTimeout, err)

@@ -120,6 +120,7 @@ type process struct {
 	mirrors  *mirrors.Mirrors
 	presence *etcd.Presence
 	sweeper  *sweep.Sweeper
+	access   *config.AccessFile
 	store    *ownEtcd
 	log      *slog.Logger
 }
@@ -132,6 +133,7 @@ func (p process) run(ctx context.Context) error {
 	g.Go(func() error { return p.mirrors.Run(ctx) })
 	g.Go(func() error { return p.presence.Run(ctx) })
 	g.Go(func() error { return p.sweeper.Run(ctx) })
+	g.Go(func() error { return p.access.Run(ctx) })
 	g.Go(func() error {
 		select {
 		case err := <-p.store.failed():
@@ -176,21 +178,21 @@ func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l *listeners) (pro
 	if err != nil {
 		return process{}, err
 	}
-	policy, err := c.Access()
+	policy, err := c.AccessFile(log, metrics.PolicyRead)
 	if err != nil {
 		return process{}, err
 	}
 	server, err := registrar.New(registrar.Config{
 		Origin: origin, Store: store, Feed: etcdfeed.New(f), Peers: m,
 		Census: census, Presence: presence, Sweeper: sweeper,
-		GRPC: l.grpc, HTTP: l.http, TLS: l.grpcTLS, HTTPTLS: l.httpTLS, Access: policy, Limits: c.Limits(),
+		GRPC: l.grpc, HTTP: l.http, TLS: l.grpcTLS, HTTPTLS: l.httpTLS, Access: policy.Policy(), Limits: c.Limits(),
 		LastResort: c.Lapsed == config.LapsedLastResort, Log: log, Metrics: metrics, Gatherer: reg,
 	})
 	if err != nil {
 		return process{}, err
 	}
 	x, err := discovery(c, log, server, reg)
-	return process{server: server, xds: x, mirrors: m, presence: presence, sweeper: sweeper, store: own, log: log}, err
+	return process{server: server, xds: x, mirrors: m, presence: presence, sweeper: sweeper, access: policy, store: own, log: log}, err
 }
 
 // discovery serves the registrar's view by xDS, on the registrar's own gRPC server.

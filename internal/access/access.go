@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/aether-federation/aether/registry"
 )
@@ -93,10 +94,14 @@ type Rule struct {
 	Identities []string `yaml:"identities"`
 }
 
-// Policy says which identities have which roles. The zero Policy gives none.
+// Policy says which identities have which roles. The zero Policy gives none. It is
+// safe for concurrent use.
 type Policy struct {
-	grants []grant
+	grants atomic.Pointer[[]grant]
 }
+
+// Become has p say what other says, from the next decision on.
+func (p *Policy) Become(other *Policy) { p.grants.Store(other.grants.Load()) }
 
 type grant struct {
 	role    Role
@@ -105,7 +110,7 @@ type grant struct {
 
 // NewPolicy reads rules. The error names each that is wrong.
 func NewPolicy(rules []Rule) (*Policy, error) {
-	p := &Policy{}
+	var grants []grant
 	for i, r := range rules {
 		if !slices.Contains(Roles(), r.Role) {
 			return nil, fmt.Errorf("rules[%d]: role %q: want reader, node, writer or admin", i, r.Role)
@@ -115,9 +120,11 @@ func NewPolicy(rules []Rule) (*Policy, error) {
 			if err != nil {
 				return nil, fmt.Errorf("rules[%d]: identity %q: %w", i, text, err)
 			}
-			p.grants = append(p.grants, grant{role: r.Role, pattern: pattern})
+			grants = append(grants, grant{role: r.Role, pattern: pattern})
 		}
 	}
+	p := &Policy{}
+	p.grants.Store(&grants)
 	return p, nil
 }
 
@@ -181,7 +188,11 @@ func ownOnly(id Identity, own, written []string) error {
 
 // roles returns what id was given, and which nodes it is.
 func (p *Policy) roles(id Identity) (roles []Role, nodes []string) {
-	for _, g := range p.grants {
+	grants := p.grants.Load()
+	if grants == nil {
+		return nil, nil
+	}
+	for _, g := range *grants {
 		for _, name := range id.Names {
 			m := g.pattern.FindStringSubmatch(name)
 			if m == nil {

@@ -152,6 +152,7 @@ func TestOutages(t *testing.T) {
 	server.Restart()
 	o.await(t, "a healthy, p healthy")
 	wantHistory(t, o, "p healthy", "b is gone")
+	fatal(t, n.end())
 }
 
 // TestAllProbesFailAtOnce: the node suspects itself, says so, keeps what it

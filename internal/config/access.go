@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
 
 	"go.yaml.in/yaml/v3"
 
@@ -14,22 +13,6 @@ import (
 // Limits returns what one client may ask for.
 func (c Registrar) Limits() access.Limits {
 	return access.Limits{Rate: c.ClientRate, Burst: c.ClientBurst, Streams: c.ClientStreams, Connections: c.ClientConnections}
-}
-
-// Access reads who may do what, nil where everybody may do everything.
-func (c Registrar) Access() (*access.Policy, error) {
-	if c.Auth == "" || c.Auth == AuthOff {
-		return nil, nil
-	}
-	b, err := os.ReadFile(c.Auth)
-	if err != nil {
-		return nil, fmt.Errorf("read --auth: %w", err)
-	}
-	p, err := ParseAccess(b)
-	if err != nil {
-		return nil, fmt.Errorf("parse --auth %s: %w", c.Auth, err)
-	}
-	return p, nil
 }
 
 // ParseAccess reads the YAML of a policy; a key that is not known is an error.

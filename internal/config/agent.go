@@ -129,7 +129,10 @@ func (c Agent) validateRegistrars() error {
 		errs = append(errs, errors.New("--registrar is empty: name one registrar of this cluster at least"))
 	}
 	for _, r := range c.Registrar {
-		errs = append(errs, CheckRegistrar(r))
+		host, port, err := net.SplitHostPort(r)
+		if err != nil || host == "" || port == "" {
+			errs = append(errs, fmt.Errorf("--registrar %q: want host:port, the address that a registrar serves gRPC at; TLS is asked for with --tls or --tls-ca", r))
+		}
 	}
 	if (c.TLSCert == "") != (c.TLSKey == "") {
 		errs = append(errs, errors.New("--tls-cert and --tls-key go together: give both"))

@@ -126,6 +126,12 @@ func TestValidate(t *testing.T) {
 		{"no grace", func(c *config.Registrar) { c.SweepGrace = 0 }, "--sweep-grace"},
 		{"no share", func(c *config.Registrar) { c.SweepMaxShare = 0 }, "--sweep-max-share"},
 		{"more than everything", func(c *config.Registrar) { c.SweepMaxShare = 1.5 }, "--sweep-max-share"},
+		{"network", func(c *config.Registrar) { c.Network = "a b" }, "--network"},
+		{"region order", func(c *config.Registrar) { c.RegionOrder = []string{"a", "b", "a"} }, "twice"},
+		{"region of the order", func(c *config.Registrar) { c.RegionOrder = []string{"a/b"} }, "region order"},
+		{"spill factor", func(c *config.Registrar) { c.SpillFactor = 0.5 }, "spill factor"},
+		{"no spill ceiling", func(c *config.Registrar) { c.SpillCeiling = 0 }, "--spill-ceiling"},
+		{"spill ceiling", func(c *config.Registrar) { c.SpillCeiling = 1.5 }, "spill ceiling"},
 		{"level", func(c *config.Registrar) { c.LogLevel = "loud" }, "--log-level"},
 		{"format", func(c *config.Registrar) { c.LogFormat = "xml" }, "--log-format"},
 	}

@@ -31,7 +31,7 @@ func (r *reloaded[T]) get() T {
 		r.is, r.err = now, ""
 	} else if r.err != err.Error() {
 		r.err = err.Error()
-		r.log.Warn("going on with the certificate as it was", "error", err)
+		r.log.Warn("going on with a file as it was", "error", err)
 	}
 	return r.is
 }

@@ -6,18 +6,18 @@ import (
 	"log/slog"
 )
 
-// EtcdTLS returns how the own etcd is reached, nil where nothing was said. The
-// client certificate follows its files, as in ListenerTLS; the authorities are
-// those of the start.
-func (c Registrar) EtcdTLS(log *slog.Logger) (*tls.Config, error) {
+// EtcdTLS returns how the own etcd is reached, to be asked for each connection; nil
+// where nothing was said. Certificate and authorities follow their files, as in
+// ListenerTLS.
+func (c Registrar) EtcdTLS(log *slog.Logger) (now func() *tls.Config, err error) {
 	if c.EtcdCA == "" && c.EtcdCert == "" {
 		return nil, nil
 	}
-	t, err := followingTLS(log, c.EtcdCA, c.EtcdCert, c.EtcdKey)
-	if err != nil {
+	r := &reloaded[*tls.Config]{log: log, load: func(d *digest) (*tls.Config, error) { return clientTLS(d, c.EtcdCA, c.EtcdCert, c.EtcdKey) }}
+	if err := r.first(); err != nil {
 		return nil, fmt.Errorf("load etcd TLS: %w", err)
 	}
-	return t, nil
+	return r.get, nil
 }
 
 // followingTLS is how one connects with a client certificate, if there is one, that
@@ -39,16 +39,17 @@ func followingTLS(log *slog.Logger, ca, cert, key string) (*tls.Config, error) {
 	return t, nil
 }
 
-// EtcdPassword returns the content of EtcdPasswordFile without its line's end.
-func (c Registrar) EtcdPassword() (string, error) {
+// EtcdPassword returns the content of EtcdPasswordFile without its line's end, to be
+// asked for whenever it is used; nil where there is no file.
+func (c Registrar) EtcdPassword(log *slog.Logger) (now func() string, err error) {
 	if c.EtcdPasswordFile == "" {
-		return "", nil
+		return nil, nil
 	}
-	p, err := password(&digest{}, c.EtcdPasswordFile)
-	if err != nil {
-		return "", fmt.Errorf("load --etcd-password-file: %w", err)
+	r := &reloaded[string]{log: log, load: func(d *digest) (string, error) { return password(d, c.EtcdPasswordFile) }}
+	if err := r.first(); err != nil {
+		return nil, fmt.Errorf("load --etcd-password-file: %w", err)
 	}
-	return p, nil
+	return r.get, nil
 }
 
 // ClientTLS returns how a registrar is reached by its clients: ca empty means

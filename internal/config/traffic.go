@@ -2,7 +2,6 @@ package config
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/aether-federation/aether/internal/xds"
 	"github.com/aether-federation/aether/registry"
@@ -16,23 +15,12 @@ func (c Registrar) Translation() xds.Translation {
 }
 
 func (c Registrar) validateTraffic() error {
-	var errs []error
+	errs := []error{c.Translation().Validate()}
 	if c.Network != "" {
 		errs = append(errs, flagged("network", registry.ValidateNetwork(c.Network)))
 	}
-	seen := map[string]bool{}
-	for _, region := range c.RegionOrder {
-		errs = append(errs, flagged("region-order", registry.ValidateRegion(region)))
-		if seen[region] {
-			errs = append(errs, fmt.Errorf("--region-order names %s twice: name each region once", region))
-		}
-		seen[region] = true
-	}
-	if c.SpillFactor < 1 || c.SpillFactor > xds.MaxFactor {
-		errs = append(errs, fmt.Errorf("--spill-factor %g: want 1 to %d", c.SpillFactor, xds.MaxFactor))
-	}
-	if c.SpillCeiling <= 0 || c.SpillCeiling > 1 {
-		errs = append(errs, fmt.Errorf("--spill-ceiling %g: want more than 0 and at most 1", c.SpillCeiling))
+	if c.SpillFactor == 0 || c.SpillCeiling == 0 {
+		errs = append(errs, errors.New("--spill-factor and --spill-ceiling must not be 0: leave them out for the defaults"))
 	}
 	return errors.Join(errs...)
 }

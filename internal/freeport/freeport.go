@@ -24,7 +24,8 @@ var (
 )
 
 // Find returns a loopback address that nothing listens at, another one at each
-// call. Other processes may find it too, though that is unlikely.
+// call. No other process finds it while this one lives, where the system has file
+// locks and both have the same temporary directory.
 func Find() (netip.AddrPort, error) {
 	mu.Lock()
 	defer mu.Unlock()
@@ -34,11 +35,15 @@ func Find() (netip.AddrPort, error) {
 		if taken[port] {
 			continue
 		}
+		taken[port] = true
+		// Reserved before it is tried: whoever has it may be about to listen again.
+		if !reserve(port) {
+			continue
+		}
 		l, err := net.Listen("tcp", address.String())
 		if err != nil {
 			continue
 		}
-		taken[port] = true
 		return address, l.Close()
 	}
 	return netip.AddrPort{}, errors.New("find a free port: all that were tried are taken")

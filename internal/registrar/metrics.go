@@ -24,6 +24,8 @@ type Metrics struct {
 	limited     *prometheus.CounterVec
 	batch, wait prometheus.Histogram
 	queue       *queueCollector
+	policies    *prometheus.CounterVec
+	policyStale prometheus.Gauge
 	view        *viewCollector
 	census      *censusCollector
 }
@@ -59,17 +61,30 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Name: "aether_registrar_write_wait_seconds", Help: "Time that the first write of a transaction waited for it to begin.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
 		}),
-		queue:  newQueueCollector(),
-		view:   newViewCollector(),
-		census: newCensusCollector(),
+		queue:       newQueueCollector(),
+		policies:    counters("aether_registrar_auth_reloads_total", "Changes of the file of --auth by outcome: ok or invalid.", "outcome"),
+		policyStale: prometheus.NewGauge(prometheus.GaugeOpts{Name: "aether_registrar_auth_invalid", Help: "1 while the file of --auth is no use and a former policy is in force."}),
+		view:        newViewCollector(),
+		census:      newCensusCollector(),
 	}
-	r.MustRegister(m.writes, m.writeTime, m.withdrawals, m.withdrawn, m.shown, m.resyncs, m.readErrors, m.cutOff, m.unparsable, m.denied, m.limited, m.batch, m.wait, m.queue, m.view, m.census)
+	r.MustRegister(m.writes, m.writeTime, m.withdrawals, m.withdrawn, m.shown, m.resyncs, m.readErrors, m.cutOff, m.unparsable, m.denied, m.limited, m.batch, m.wait, m.queue, m.policies, m.policyStale, m.view, m.census)
 	return m
 }
 
 // Unparsable counts a key or value that was skipped; whoever reads the store
 // logs it.
 func (m *Metrics) Unparsable(string, error) { m.unparsable.Inc() }
+
+// PolicyRead counts a change of the file of --auth, which err says is no use.
+func (m *Metrics) PolicyRead(err error) {
+	if err != nil {
+		m.policies.WithLabelValues("invalid").Inc()
+		m.policyStale.Set(1)
+		return
+	}
+	m.policies.WithLabelValues("ok").Inc()
+	m.policyStale.Set(0)
+}
 
 // Committing counts a transaction that begins.
 func (m *Metrics) Committing(writes int, waited time.Duration) {

@@ -215,9 +215,9 @@ func (s rpc) SetHealth(ctx context.Context, req *registryv1.SetHealthRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	health := registry.Health(req.GetHealth())
-	if req.GetHealth() < 0 || health > registry.Draining {
-		return nil, registry.Invalidf("health", "%d is unknown: use HEALTH_HEALTHY, HEALTH_UNHEALTHY or HEALTH_DRAINING", req.GetHealth())
+	health, err := serving.HealthOf(req.GetHealth())
+	if err != nil {
+		return nil, err
 	}
 	rev, err := s.setHealth(ctx, claims, health)
 	if err != nil {

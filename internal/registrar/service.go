@@ -106,7 +106,7 @@ func writeError(ctx context.Context, err error) error {
 // readable is what of s is read.
 func (s *service) readable() serving.Readable {
 	return serving.Readable{
-		View: s.view.View, Ready: s.ready, Ages: s.view.ages, Regions: s.regions,
+		View: s.view.View, Ready: s.ready, Loaded: s.view.Ready(), Ages: s.view.ages, Regions: s.regions,
 		Open: s.guard.open, Stopping: errStopping,
 	}
 }

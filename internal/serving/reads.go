@@ -20,6 +20,9 @@ type Readable struct {
 	// Ready returns nil once the view is worth reading, until then the error that
 	// readers get.
 	Ready func() error
+	// Loaded, if it is not nil, is closed once Ready returns nil: a Watch that comes
+	// before is kept for a while.
+	Loaded <-chan struct{}
 	// Ages tells how long ago each region was proven alive.
 	Ages func() map[string]time.Duration
 	// Regions tells of every region.
@@ -159,6 +162,9 @@ func (r *Reads) open(stream watchStream) (*view.Subscription, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := r.load(stream.Context()); err != nil {
+		return nil, err
+	}
 	q, err := r.query(req.GetServices())
 	if err != nil {
 		return nil, err
@@ -169,6 +175,28 @@ func (r *Reads) open(stream watchStream) (*view.Subscription, error) {
 	}
 	r.View.Reach(stream.Context(), h)
 	return r.View.Subscribe(q, h), nil
+}
+
+// loadWait is how long a watch that comes early is kept until there is something to
+// read: it would come again and again otherwise, with all others.
+const loadWait = 5 * time.Second
+
+// load waits until r is loaded, for loadWait at most.
+func (r *Reads) load(ctx context.Context) error {
+	if r.Loaded == nil {
+		return nil
+	}
+	late := time.NewTimer(loadWait)
+	defer late.Stop()
+	select {
+	case <-r.Loaded:
+	case <-late.C:
+	case <-r.stopped.Done():
+		return r.Stopping
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
 }
 
 // receive takes changes of the query until the client has no more, which is not

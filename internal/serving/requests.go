@@ -51,3 +51,11 @@ func Renamed(err error, field string) error {
 	}
 	return err
 }
+
+// HealthOf reads a request's health.
+func HealthOf(h registryv1.Health) (registry.Health, error) {
+	if h < 0 || registry.Health(h) > registry.Draining {
+		return 0, registry.Invalidf("health", "%d is unknown: use HEALTH_HEALTHY, HEALTH_UNHEALTHY or HEALTH_DRAINING", h)
+	}
+	return registry.Health(h), nil
+}

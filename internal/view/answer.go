@@ -13,9 +13,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// messageBytes is about how large a watch message gets at most, well under the
-// 4 MiB that a gRPC client takes by default.
-const messageBytes = 1 << 20
+// messageBytes is about how large a watch message gets at most: what is encoded but
+// not sent yet, of each watcher that is being told a snapshot.
+const messageBytes = 64 << 10
 
 // List returns s as it is sent, with the ages of its regions.
 func (s Snapshot) List(ages map[string]time.Duration) *registryv1.ListResponse {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -194,4 +195,16 @@ func (d Delivery) tell(fn func(registry.Event) error) error {
 		return fn(registry.Event{Kind: registry.Synced, Revision: d.revision})
 	}
 	return nil
+}
+
+// Under reports whether there are services whose names end in "." and domain.
+func (v *View) Under(domain string) bool {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	for service := range v.index {
+		if strings.HasSuffix(service, domain) && len(service) > len(domain) && service[len(service)-len(domain)-1] == '.' {
+			return true
+		}
+	}
+	return false
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/Shopify/toxiproxy/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+
+	"github.com/aether-federation/aether/internal/freeport"
 )
 
 // Link is a proxy before one address.
@@ -24,8 +26,13 @@ type Link struct {
 // to the real one. It ends with the test.
 func New(tb testing.TB, upstream string, rtt time.Duration) *Link {
 	tb.Helper()
+	// Not any port: one that a link that is down can have again.
+	address, err := freeport.Find()
+	if err != nil {
+		tb.Fatal(err)
+	}
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
-	l := &Link{tb: tb, proxy: toxiproxy.NewProxy(server, "link", "127.0.0.1:0", upstream)}
+	l := &Link{tb: tb, proxy: toxiproxy.NewProxy(server, "link", address.String(), upstream)}
 	if err := l.proxy.Start(); err != nil {
 		tb.Fatalf("start link to %s: %v", upstream, err)
 	}

@@ -14,9 +14,10 @@ import (
 
 const (
 	// holdOff is how long after a change of a service the next ones are waited
-	// for, and maxHoldOff how long a burst may put off the first of them.
-	holdOff    = 3 * time.Millisecond
-	maxHoldOff = 20 * time.Millisecond
+	// for, and maxHoldOff how long a burst may put off the first of them. It is
+	// short: views hold off themselves, and tell what they have at once.
+	holdOff    = time.Millisecond
+	maxHoldOff = 10 * time.Millisecond
 	// retryWatch is how long to wait after a source ended a watch.
 	retryWatch = 200 * time.Millisecond
 )
@@ -26,23 +27,13 @@ type Source interface {
 	// Watch is [registry.Registry]'s, of endpoints that are shared: fn does not
 	// change them. It may wait until there is something to tell.
 	Watch(ctx context.Context, q registry.Query, fn func(registry.Event) error) error
+	// Service returns the endpoints of one service, sorted by key, at least as new
+	// as what a Watch has told. The slice is shared: it is read only.
+	Service(name string) []*registry.Endpoint
 }
 
 // errPending: what there is is not known yet.
 var errPending = errors.New("not known yet")
-
-// watcher is somebody who is woken when a service that it follows changes. What
-// has changed it finds out itself.
-type watcher chan struct{}
-
-func newWatcher() watcher { return make(watcher, 1) }
-
-func (w watcher) wake() {
-	select {
-	case w <- struct{}{}:
-	default:
-	}
-}
 
 // cache follows the services that somebody asked for, and nothing else.
 type cache struct {
@@ -78,7 +69,7 @@ const everything = ""
 
 // follow makes w one of those that a service's changes wake. Each follow is undone
 // by one leave.
-func (c *cache) follow(service string, w watcher) {
+func (c *cache) follow(service string, w *watcher) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f := c.services[service]
@@ -100,7 +91,7 @@ func (c *cache) begin(f *followed) {
 }
 
 // leave undoes follow.
-func (c *cache) leave(service string, w watcher) {
+func (c *cache) leave(service string, w *watcher) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f := c.services[service]
@@ -117,7 +108,7 @@ func (c *cache) leave(service string, w watcher) {
 // watch follows f's source, again whenever it ends, until ctx does.
 func (c *cache) watch(ctx context.Context, f *followed) {
 	for {
-		err := c.source.Watch(ctx, f.query, func(e registry.Event) error {
+		err := c.source.Watch(ctx, f.query(), func(e registry.Event) error {
 			switch f.take(e) {
 			case loaded:
 				c.publish(f)
@@ -129,7 +120,7 @@ func (c *cache) watch(ctx context.Context, f *followed) {
 		if ctx.Err() != nil {
 			return
 		}
-		c.log.Debug("watch ended", "services", f.query.Services, "error", err)
+		c.log.Debug("watch ended", "service", f.service, "error", err)
 		select {
 		case <-ctx.Done():
 			return
@@ -209,13 +200,14 @@ func (c *cache) flush(now time.Time) time.Duration {
 
 // publish shows what f has, unless it is being loaded, and wakes its watchers.
 func (c *cache) publish(f *followed) {
-	if !f.show() {
+	shown, names := f.show(c.source)
+	if !shown {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for w := range f.watchers {
-		w.wake()
+		w.wake(f.service, names)
 	}
 }
 
@@ -244,7 +236,7 @@ func (c *cache) names() (names []string, known bool) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.names, f.current != nil
+	return f.names, f.names != nil
 }
 
 // everyPort returns the name of each port of each service, if all are known.
@@ -255,15 +247,25 @@ func (c *cache) everyPort() ([]string, bool) {
 	}
 	var all []string
 	for _, service := range services {
-		s := c.shownOf(service)
-		if s == nil {
+		if c.shownOf(service) == nil {
 			return nil, false
 		}
-		for _, port := range s.ports {
-			all = append(all, Name{service, port}.String())
-		}
+		all = append(all, c.ports(service)...)
 	}
 	return all, true
+}
+
+// ports returns the name of each port of one service.
+func (c *cache) ports(service string) []string {
+	s := c.shownOf(service)
+	if s == nil {
+		return nil
+	}
+	names := make([]string, len(s.ports))
+	for i, port := range s.ports {
+		names[i] = Name{service, port}.String()
+	}
+	return names
 }
 
 // unreachable returns how many endpoints are left out, by the client's network.

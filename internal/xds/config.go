@@ -28,11 +28,10 @@ type Config struct {
 
 // Validate says in whole sentences what is wrong with c.
 func (c Config) Validate() error {
-	var errs []error
 	if c.Source == nil {
-		errs = append(errs, errors.New("An xDS server needs a source of endpoints."))
+		return errors.Join(sentence("An xDS server needs a source of endpoints."), c.Translation.Validate())
 	}
-	return errors.Join(append(errs, c.Translation.Validate())...)
+	return c.Translation.Validate()
 }
 
 // Validate says in whole sentences what is wrong with t.
@@ -41,22 +40,25 @@ func (t Translation) Validate() error {
 	seen := map[string]bool{}
 	for _, region := range t.RegionOrder {
 		if err := registry.ValidateRegion(region); err != nil {
-			errs = append(errs, err)
+			errs = append(errs, fmt.Errorf("region order: %w", err))
 		}
 		if seen[region] {
-			errs = append(errs, fmt.Errorf("Region %s is in the order twice.", region))
+			errs = append(errs, sentence("The region order names %s twice.", region))
 		}
 		seen[region] = true
 	}
 	s := t.Spill.withDefaults()
-	if s.Factor < 1 || s.Factor > MaxFactor {
-		errs = append(errs, fmt.Errorf("The spill factor %g is not from 1 to %d.", s.Factor, MaxFactor))
+	if s.Factor < 1 || s.Factor > maxFactor {
+		errs = append(errs, sentence("The spill factor is %g, and has to be from 1 to %d.", s.Factor, maxFactor))
 	}
 	if s.Ceiling <= 0 || s.Ceiling > 1 {
-		errs = append(errs, fmt.Errorf("The spill ceiling %g is not more than 0 and at most 1.", s.Ceiling))
+		errs = append(errs, sentence("The spill ceiling is %g, and has to be more than 0 and at most 1.", s.Ceiling))
 	}
 	return errors.Join(errs...)
 }
+
+// sentence is an error for whoever wrote a configuration.
+func sentence(format string, args ...any) error { return fmt.Errorf(format, args...) }
 
 func (c Config) withDefaults() Config {
 	if c.Log == nil {

@@ -9,63 +9,37 @@ import (
 	"github.com/aether-federation/aether/registry"
 )
 
-// followed is one service, or the names of all, as its source tells of it.
+// followed is one service, or the names of all, as its source tells of it. It keeps
+// no endpoints: the source has them.
 type followed struct {
-	query registry.Query
+	// service is empty for all.
+	service string
 	// stop and watchers are guarded by the cache's lock.
 	stop     context.CancelFunc
-	watchers map[watcher]struct{}
+	watchers map[*watcher]struct{}
 
 	mu sync.Mutex
-	// current is what there is, nil until the first load. loading takes its place
-	// once it is complete.
-	current, loading *holding
-	// shown is what was made of a service's endpoints, names of all services.
+	// loading: a snapshot is being told; loaded: one was told to its end.
+	loading, loaded bool
+	// mentioned are services of which there was word, of all.
+	mentioned map[string]struct{}
+	// shown is what a service has, names are all services that there are.
 	shown *snapshot
 	names []string
 }
 
 func newFollowed(service string) *followed {
-	f := &followed{watchers: map[watcher]struct{}{}, loading: newHolding()}
-	if service != everything {
-		f.query.Services = []string{service}
-	}
-	return f
+	return &followed{service: service, watchers: map[*watcher]struct{}{}, mentioned: map[string]struct{}{}}
 }
 
 // all reports whether f is about all services.
-func (f *followed) all() bool { return len(f.query.Services) == 0 }
+func (f *followed) all() bool { return f.service == everything }
 
-// holding is endpoints, with the number of each service's.
-type holding struct {
-	endpoints map[registry.Key]*registry.Endpoint
-	services  map[string]int
-}
-
-func newHolding() *holding {
-	return &holding{endpoints: map[registry.Key]*registry.Endpoint{}, services: map[string]int{}}
-}
-
-// put reports whether its service is new.
-func (h *holding) put(k registry.Key, e *registry.Endpoint) bool {
-	if _, had := h.endpoints[k]; !had {
-		h.services[k.Service]++
+func (f *followed) query() registry.Query {
+	if f.all() {
+		return registry.Query{}
 	}
-	h.endpoints[k] = e
-	return h.services[k.Service] == 1
-}
-
-// remove reports whether nothing of its service is left.
-func (h *holding) remove(k registry.Key) bool {
-	if _, had := h.endpoints[k]; !had {
-		return false
-	}
-	delete(h.endpoints, k)
-	if h.services[k.Service]--; h.services[k.Service] > 0 {
-		return false
-	}
-	delete(h.services, k.Service)
-	return true
+	return registry.Query{Services: []string{f.service}}
 }
 
 // news is what an event brings.
@@ -79,54 +53,55 @@ const (
 	loaded
 )
 
-// take applies one event.
+// take notes an event.
 func (f *followed) take(e registry.Event) news {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	into := f.current
-	if f.loading != nil {
-		into = f.loading
-	}
-	first := false
 	switch e.Kind {
 	case registry.Reset:
-		f.loading = newHolding()
+		f.loading = true
 		return nothing
 	case registry.Synced:
-		if f.loading != nil {
-			f.current, f.loading = f.loading, nil
-		}
+		f.loading, f.loaded = false, true
 		return loaded
-	case registry.Put:
-		first = into.put(e.Endpoint.Key, f.kept(e.Endpoint))
-	case registry.Delete:
-		first = into.remove(e.Endpoint.Key)
 	}
-	if f.loading != nil || f.all() && !first {
+	if f.all() && !f.mention(e) || f.loading {
 		return nothing
 	}
 	return changed
 }
 
-// kept is what is kept of an endpoint: of all services only that it is there.
-func (f *followed) kept(e registry.Endpoint) *registry.Endpoint {
-	if f.all() {
-		return nil
-	}
-	return &e
+// mention notes the service of an event, and reports whether it may be new or gone;
+// f.mu is held.
+func (f *followed) mention(e registry.Event) bool {
+	_, known := f.mentioned[e.Endpoint.Service]
+	f.mentioned[e.Endpoint.Service] = struct{}{}
+	return !known || e.Kind == registry.Delete
 }
 
-// show makes of f what readers get, and reports whether it could.
-func (f *followed) show() bool {
+// show makes what readers get of what the source has, and reports whether it could,
+// and whether there may be other names than before.
+func (f *followed) show(from Source) (shown, names bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	switch {
-	case f.current == nil:
-		return false
-	case f.all():
-		f.names = slices.Sorted(maps.Keys(f.current.services))
-	default:
-		f.shown = newSnapshot(f.query.Services[0], slices.Collect(maps.Values(f.current.endpoints)))
+	if !f.loaded || f.loading {
+		return false, false
 	}
-	return true
+	if f.all() {
+		return f.showNames(from)
+	}
+	before := f.shown
+	f.shown = newSnapshot(f.service, from.Service(f.service))
+	return true, before == nil || !slices.Equal(before.ports, f.shown.ports)
+}
+
+// showNames is show of all services: only other names are worth showing.
+func (f *followed) showNames(from Source) (shown, names bool) {
+	maps.DeleteFunc(f.mentioned, func(service string, _ struct{}) bool { return len(from.Service(service)) == 0 })
+	now := slices.Sorted(maps.Keys(f.mentioned))
+	if f.names != nil && slices.Equal(now, f.names) {
+		return false, false
+	}
+	f.names = append([]string{}, now...)
+	return true, true
 }

@@ -65,6 +65,20 @@ func (s *source) tell(e registry.Event) {
 	}
 }
 
+// Service implements Source.
+func (s *source) Service(name string) []*registry.Endpoint {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []*registry.Endpoint
+	for _, k := range slices.SortedFunc(maps.Keys(s.endpoints), registry.Key.Compare) {
+		if k.Service == name {
+			e := s.endpoints[k]
+			out = append(out, &e)
+		}
+	}
+	return out
+}
+
 // watched returns how many watches there are.
 func (s *source) watched() int {
 	s.mu.Lock()

@@ -6,6 +6,11 @@ import (
 	"testing"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
 	"github.com/aether-federation/aether/internal/access"
 	"github.com/aether-federation/aether/internal/certtest"
 	"github.com/aether-federation/aether/internal/config"
@@ -42,6 +47,15 @@ func TestBesideTheRegistry(t *testing.T) {
 	if len(shown.Localities) != 0 {
 		t.Errorf("shown: %+v", shown)
 	}
+	// Its stream is open when the registrar stops, which has all the time it wants.
+	open, err := grpc.NewClient(address, grpc.WithTransportCredentials(credentials.NewTLS(ca.TLS("reader"))))
+	must(t, err)
+	t.Cleanup(func() { must(t, open.Close()) })
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(open).StreamAggregatedResources(context.WithoutCancel(ctx))
+	must(t, err)
+	must(t, stream.Send(&discoveryv3.DiscoveryRequest{Node: &corev3.Node{Id: "n"}, TypeUrl: "type.googleapis.com/envoy.config.cluster.v3.Cluster"}))
+	_, err = stream.Recv()
+	must(t, err)
 	if _, err := dial("reader").Status(ctx); err != nil {
 		t.Errorf("status for a reader: %v", err)
 	}
@@ -68,7 +82,7 @@ func start(t *testing.T, ca *certtest.Authority, policy *access.Policy) string {
 	must(t, err)
 	l, web := listen(t), listen(t)
 	r, err := registrar.New(registrar.Config{
-		Origin: origin, Store: store, Feed: etcdfeed.New(feed), GRPC: l, HTTP: web, TLS: secure, Access: policy,
+		Origin: origin, Store: store, Feed: etcdfeed.New(feed), GRPC: l, HTTP: web, TLS: secure, Access: policy, StopTimeout: time.Hour,
 	})
 	must(t, err)
 	x, err := xds.New(xds.Config{Source: r.View(), Home: xds.Client{Locality: registry.Locality{Region: "a"}}})

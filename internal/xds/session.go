@@ -44,7 +44,7 @@ type session struct {
 	// from is who the client has proven to be, and where.
 	from  string
 	since time.Time
-	woken watcher
+	woken *watcher
 
 	// mu is for those who ask how it goes.
 	mu      sync.Mutex
@@ -53,6 +53,8 @@ type session struct {
 	raw     *corev3.Node
 	subs    [kinds]*subscription
 	follows map[string]bool
+	// index is the names of each kind that are about a service.
+	index [kinds]map[string][]string
 }
 
 // begin takes the node of the first request; later ones do not count.
@@ -115,12 +117,50 @@ func (s *session) take(r request, now time.Time) error {
 		s.metrics.nacks.WithLabelValues(k.String(), s.node.program).Inc()
 		s.log.Warn("xds client refused a response", "type", k.String(), "in_row", sub.refused.InRow, "reason", r.reason)
 	}
-	sub.ask(r)
+	changed := sub.ask(r)
 	if len(sub.names) > maxNames {
 		return registry.Errorf(registry.Limited, "%s: more than %d names asked for on one stream", k, maxNames)
 	}
-	s.refollow()
+	if changed {
+		s.index[k] = s.indexed(sub)
+		s.refollow()
+	}
 	return nil
+}
+
+// indexed returns the names of a subscription that are known to be about a service.
+// Those of everything there is come by its ports.
+func (s *session) indexed(sub *subscription) map[string][]string {
+	index := map[string][]string{}
+	add := func(name string) {
+		if n, err := s.meaning(name); err == nil {
+			index[n.Service] = append(index[n.Service], name)
+		}
+	}
+	for n := range sub.names {
+		add(n)
+	}
+	if sub.wantsAll() && (sub.kind == listeners || s.node.scope != nil) {
+		all, _ := s.everything(sub.kind)
+		for _, n := range all {
+			add(n)
+		}
+	}
+	return index
+}
+
+// touch marks what a change of a service may have changed.
+func (s *session) touch(service string, names bool) {
+	for k, sub := range s.subs {
+		if sub == nil {
+			continue
+		}
+		sub.touch(s.index[k][service]...)
+		if sub.kind == clusters && sub.wantsAll() && s.node.scope == nil {
+			sub.all = sub.all || names
+			sub.touch(s.cache.ports(service)...)
+		}
+	}
 }
 
 // due returns the responses to send now, and after how long to look again if
@@ -128,8 +168,11 @@ func (s *session) take(r request, now time.Time) error {
 func (s *session) due(now time.Time) (out []*response, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.subs[clusters]; c != nil && c.wantsAll() {
-		s.refollow() // there may be services that are new
+	for service, names := range s.woken.drain() {
+		if service == everything {
+			s.refollow() // there may be services that are new
+		}
+		s.touch(service, names)
 	}
 	for _, sub := range s.subs {
 		if sub == nil {
@@ -272,7 +315,7 @@ func (s *session) wait(ctx context.Context, requests <-chan request, wait time.D
 		return r, false, context.Cause(ctx)
 	case r = <-requests:
 		return r, true, nil
-	case <-s.woken:
+	case <-s.woken.woken:
 	case <-timer:
 	}
 	return r, false, nil

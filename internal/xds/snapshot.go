@@ -11,8 +11,8 @@ import (
 // once for all who get the same.
 type snapshot struct {
 	service string
-	// endpoints sorted by key, without those that speak UDP, which no client of
-	// ours does.
+	// endpoints are shared, without those that speak UDP, which no client of ours
+	// does.
 	endpoints []*registry.Endpoint
 	ports     []string
 
@@ -35,15 +35,11 @@ type made struct {
 }
 
 func newSnapshot(service string, endpoints []*registry.Endpoint) *snapshot {
-	s := &snapshot{service: service, built: map[variant]made{}}
-	for _, e := range endpoints {
-		if e.Protocol != registry.UDP {
-			s.endpoints = append(s.endpoints, e)
-		}
+	isUDP := func(e *registry.Endpoint) bool { return e.Protocol == registry.UDP }
+	if slices.ContainsFunc(endpoints, isUDP) {
+		endpoints = slices.DeleteFunc(slices.Clone(endpoints), isUDP)
 	}
-	slices.SortFunc(s.endpoints, func(a, b *registry.Endpoint) int { return a.Key.Compare(b.Key) })
-	s.ports = portNames(s.endpoints)
-	return s
+	return &snapshot{service: service, endpoints: endpoints, ports: portNames(endpoints), built: map[variant]made{}}
 }
 
 // protocols of the endpoints with that port, sorted.

@@ -18,8 +18,8 @@ type Spill struct {
 const (
 	// DefaultFactor is Envoy's.
 	DefaultFactor = 1.4
-	// MaxFactor is far beyond what makes sense.
-	MaxFactor = 100
+	// maxFactor is far beyond what makes sense.
+	maxFactor = 100
 )
 
 func (s Spill) withDefaults() Spill {

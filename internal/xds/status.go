@@ -59,7 +59,7 @@ func (s *session) status() *statusv3.ClientConfig {
 // status tells of each name that was asked for or sent.
 func (s *subscription) status() []*statusv3.ClientConfig_GenericXdsConfig {
 	names := map[string]struct{}{}
-	for _, m := range []map[string]string{s.sent, s.acked} {
+	for _, m := range []map[string]string{s.sent.of, s.acked} {
 		for n := range m {
 			names[n] = struct{}{}
 		}
@@ -81,7 +81,7 @@ func (s *subscription) statusOf(name string) *statusv3.ClientConfig_GenericXdsCo
 	if m.VersionInfo != "" && !s.ackedAt.IsZero() {
 		m.LastUpdated = timestamppb.New(s.ackedAt)
 	}
-	sent, isSent := s.sent[name]
+	sent, isSent := s.sent.of[name]
 	why, missing := s.errors[name]
 	_, refused := s.held[name]
 	switch {

@@ -2,8 +2,6 @@ package xds
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"maps"
 	"slices"
@@ -41,19 +39,25 @@ type subscription struct {
 	// asked: there was a request. legacy: it named nothing, which means all.
 	asked, legacy bool
 	names         map[string]struct{}
+	// raw is names as a client of the state of the world sent them.
+	raw []string
 	// claimed is the version that a client of the state of the world holds from an
 	// earlier stream, until that was looked at.
 	claimed string
 	// settled: the first answer was given, or need not be.
 	settled bool
 	// sent is the versions that the client has or is about to have.
-	sent map[string]string
+	sent *versions
 	held map[string]hold
-	// last is the nonce of the latest response, flight the response while nothing
-	// was said to it.
-	last   string
-	count  uint64
-	flight *response
+	// touched names may have changed since they were looked at; all of them if all
+	// is set.
+	touched map[string]struct{}
+	all     bool
+	// last is the nonce of the latest response, which is flight while nothing was
+	// said to it and latest while it was not refused.
+	last           string
+	count          uint64
+	flight, latest *response
 	// acked is what the client took, when it last did, refused what it last
 	// refused.
 	acked   map[string]string
@@ -107,8 +111,8 @@ type response struct {
 
 func newSubscription(k kind, delta bool) *subscription {
 	return &subscription{
-		kind: k, delta: delta, names: map[string]struct{}{}, sent: map[string]string{}, held: map[string]hold{},
-		acked: map[string]string{}, errors: map[string]string{},
+		kind: k, delta: delta, names: map[string]struct{}{}, sent: newVersions(), held: map[string]hold{},
+		touched: map[string]struct{}{}, all: true, acked: map[string]string{}, errors: map[string]string{},
 	}
 }
 
@@ -124,30 +128,39 @@ func (s *subscription) stale(r request) bool {
 	return !s.delta && s.last != "" && r.nonce != s.last
 }
 
-// ask takes what a request asks for.
-func (s *subscription) ask(r request) {
+// ask takes what a request asks for, and reports whether that is not what the last
+// one did.
+func (s *subscription) ask(r request) (changed bool) {
 	first := !s.asked
-	if !s.delta {
+	switch {
+	case s.delta && !first && len(r.names)+len(r.dropped) == 0:
+		return false
+	case s.delta:
+		s.change(r.names, r.dropped)
+	case !first && slices.Equal(r.names, s.raw):
+		return false
+	default:
+		s.raw = r.names
 		s.set(r.names)
-		if first {
-			s.claimed = r.version
-		}
-		return
 	}
-	s.change(r.names, r.dropped)
 	if first {
+		s.claimed = r.version
 		s.holds(r.held)
 	}
+	return true
 }
 
 // set replaces the names of a client of the state of the world.
 func (s *subscription) set(names []string) {
-	first := !s.asked
+	first, had := !s.asked, s.wantsAll()
 	s.asked = true
 	s.legacy = len(names) == 0 && s.kind.whole() && (first || s.legacy)
 	wanted := make(map[string]struct{}, len(names))
 	for _, n := range names {
 		wanted[n] = struct{}{}
+		if _, known := s.names[n]; !known {
+			s.touch(n)
+		}
 	}
 	gone := []string{}
 	for n := range s.names {
@@ -157,6 +170,14 @@ func (s *subscription) set(names []string) {
 	}
 	s.names = wanted
 	s.forget(gone)
+	s.all = s.all || s.wantsAll() != had
+}
+
+// touch notes that names may have changed.
+func (s *subscription) touch(names ...string) {
+	for _, n := range names {
+		s.touched[n] = struct{}{}
+	}
 }
 
 // change adds and removes names of a delta client. A name that is asked for again
@@ -176,10 +197,11 @@ func (s *subscription) change(subscribe, unsubscribe []string) {
 	s.forget(unsubscribe)
 	for _, n := range subscribe {
 		s.names[n] = struct{}{}
-		if !first {
-			delete(s.sent, n)
-		}
 	}
+	if !first {
+		s.again(subscribe)
+	}
+	s.all = s.all || slices.Contains(subscribe, wildcard) || slices.Contains(unsubscribe, wildcard)
 }
 
 // forget drops what is known of names that are not asked for any more.
@@ -188,7 +210,8 @@ func (s *subscription) forget(names []string) {
 		return
 	}
 	for _, n := range names {
-		delete(s.sent, n)
+		s.sent.remove(n)
+		delete(s.touched, n)
 		delete(s.held, n)
 		delete(s.acked, n)
 		delete(s.errors, n)
@@ -198,31 +221,39 @@ func (s *subscription) forget(names []string) {
 // again makes names due, though the client has them.
 func (s *subscription) again(names []string) {
 	for _, n := range names {
-		delete(s.sent, n)
+		s.sent.remove(n)
 	}
+	s.touch(names...)
 }
 
 // holds says which versions a delta client has from an earlier stream.
 func (s *subscription) holds(versions map[string]string) {
 	for n, v := range versions {
-		s.sent[n], s.acked[n] = v, v
+		s.sent.set(n, v)
+		s.acked[n] = v
 	}
 }
 
 // answered takes what the client says to the response with that nonce, and reports
 // whether it refused. What it says to an older one does not count any more.
 func (s *subscription) answered(nonce, reason string, refused bool, now time.Time) (nack bool) {
-	r := s.flight
+	r := s.latest
 	if r == nil || nonce != r.nonce {
 		return false
 	}
+	flying := s.flight != nil
 	s.flight = nil
-	if !refused {
-		s.accept(r, now)
-		return false
+	if refused {
+		// Even if it was taken: a request for other names, sent before the client
+		// had looked at the response, reads as if it were.
+		s.latest = nil
+		s.refuse(r, reason, now)
+		return true
 	}
-	s.refuse(r, reason, now)
-	return true
+	if flying {
+		s.accept(r, now)
+	}
+	return false
 }
 
 func (s *subscription) accept(r *response, now time.Time) {
@@ -230,7 +261,7 @@ func (s *subscription) accept(r *response, now time.Time) {
 	s.refused = nil
 	for n, v := range r.versions {
 		delete(s.held, n)
-		if _, sent := s.sent[n]; !sent {
+		if _, sent := s.sent.of[n]; !sent {
 			continue // not asked for any more, or to be sent again
 		}
 		if v == absent {
@@ -248,8 +279,11 @@ func (s *subscription) refuse(r *response, reason string, now time.Time) {
 	}
 	s.refused = &refusal{At: now, Versions: r.versions, Reason: reason, InRow: inRow}
 	for n, v := range r.versions {
+		if _, asked := s.names[n]; !asked && !s.wantsAll() {
+			continue // not any more
+		}
 		s.held[n] = hold{version: v, tries: s.held[n].tries + 1, at: now}
-		delete(s.sent, n)
+		s.sent.remove(n)
 	}
 }
 
@@ -261,10 +295,15 @@ func holdFor(tries int) time.Duration {
 // next returns the response that is due, if any is. Otherwise wait, if it is not
 // zero, is how long until one may be.
 func (s *subscription) next(now time.Time, from catalog) (r *response, wait time.Duration) {
-	if !s.asked || s.flight != nil {
+	if !s.asked || s.flight != nil || !s.all && len(s.touched) == 0 && len(s.held) == 0 {
 		return nil, 0
 	}
+	full := s.all
 	d, ok := s.look(now, from)
+	if ok && !full && s.whole() && len(d.changed) > 0 {
+		s.all = true // the response tells them all
+		d, ok = s.look(now, from)
+	}
 	if !ok {
 		return nil, d.wait
 	}
@@ -279,8 +318,9 @@ func (s *subscription) next(now time.Time, from catalog) (r *response, wait time
 		return nil, d.wait
 	}
 	s.settled = true
-	s.flight = s.respond(d)
-	return s.flight, d.wait
+	r = s.respond(d)
+	s.flight, s.latest = r, r
+	return r, d.wait
 }
 
 // due is what a client has to be told.
@@ -293,10 +333,10 @@ type due struct {
 	wait          time.Duration
 }
 
-// look compares what there is with what was sent. It is not ok while that cannot
-// be told, or may not be yet.
+// look compares what there is with what was sent, of the names that may have changed.
+// It is not ok while that cannot be told, or may not be yet.
 func (s *subscription) look(now time.Time, from catalog) (d due, ok bool) {
-	names, ok := s.wanted(from)
+	names, ok := s.toLook(from)
 	if !ok {
 		return d, false
 	}
@@ -306,8 +346,10 @@ func (s *subscription) look(now time.Time, from catalog) (d due, ok bool) {
 		r, err := from.resource(s.kind, n)
 		if errors.Is(err, errPending) {
 			pending = true
+			s.touch(n)
 			continue
 		}
+		delete(s.touched, n)
 		version := absent
 		if err == nil {
 			version = r.version
@@ -322,15 +364,38 @@ func (s *subscription) look(now time.Time, from catalog) (d due, ok bool) {
 		} else {
 			d.errors[n] = err.Error()
 		}
-		if had, sent := s.sent[n]; !sent || had != version {
+		if had, sent := s.sent.of[n]; !sent || had != version {
 			d.changed = append(d.changed, n)
 		}
 	}
-	d.gone = s.gone(names)
+	if s.all {
+		d.gone = s.gone(names)
+	}
 	if pending && (s.whole() || !s.settled) || kept && s.whole() {
+		s.all = true
 		return d, false
 	}
+	s.all = false
 	return d, true
+}
+
+// toLook returns the names to look at, sorted.
+func (s *subscription) toLook(from catalog) (names []string, ok bool) {
+	if s.all {
+		return s.wanted(from)
+	}
+	for n := range s.touched {
+		_, asked := s.names[n]
+		_, sent := s.sent.of[n]
+		if _, held := s.held[n]; (asked || sent) && !held {
+			names = append(names, n)
+		}
+	}
+	for n := range s.held {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names, true
 }
 
 // whole reports whether a response has to tell all that there is.
@@ -357,7 +422,7 @@ func (s *subscription) wanted(from catalog) (names []string, ok bool) {
 // gone returns what the client has and nobody wants any more; names is sorted.
 func (s *subscription) gone(names []string) []string {
 	var out []string
-	for n, v := range s.sent {
+	for n, v := range s.sent.of {
 		if _, found := slices.BinarySearch(names, n); !found && v != absent {
 			out = append(out, n)
 		}
@@ -374,19 +439,17 @@ func (s *subscription) hasAll(d due) bool {
 	}
 	claimed := s.claimed
 	s.claimed = ""
-	versions := make(map[string]string, len(d.all))
+	there := newVersions()
 	for n, r := range d.all {
-		versions[n] = r.version
+		there.set(n, r.version)
 	}
 	for n := range d.errors {
-		versions[n] = absent
+		there.set(n, absent)
 	}
-	if claimed == "" || claimed != versionOfAll(versions) {
+	if claimed == "" || claimed != there.name() {
 		return false
 	}
-	s.sent = versions
-	s.acked = maps.Clone(versions)
-	maps.DeleteFunc(s.acked, func(_, v string) bool { return v == absent })
+	s.sent, s.acked = there, there.existing()
 	maps.Copy(s.errors, d.errors)
 	return true
 }
@@ -407,11 +470,11 @@ func (s *subscription) respond(d due) *response {
 		s.tell(r, n, d)
 	}
 	for _, n := range d.gone {
-		delete(s.sent, n)
+		s.sent.remove(n)
 		delete(s.acked, n)
 		r.removed = append(r.removed, n)
 	}
-	r.version = versionOfAll(s.sent)
+	r.version = s.sent.name()
 	return r
 }
 
@@ -442,14 +505,6 @@ func (s *subscription) tell(r *response, name string, d due) {
 		r.errors[name] = d.errors[name]
 		r.removed = append(r.removed, name)
 	}
-	s.sent[name], r.versions[name] = version, version
-}
-
-// versionOfAll names a set of resources by what is in each.
-func versionOfAll(versions map[string]string) string {
-	hash := sha256.New()
-	for _, n := range slices.Sorted(maps.Keys(versions)) {
-		hash.Write([]byte(n + "\x00" + versions[n] + "\x00")) // never fails
-	}
-	return base64.RawURLEncoding.EncodeToString(hash.Sum(nil)[:12])
+	s.sent.set(name, version)
+	r.versions[name] = version
 }

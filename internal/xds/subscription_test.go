@@ -67,10 +67,12 @@ func (tr *transcript) do(f []string) {
 		for _, pair := range f[1:] {
 			n, v, _ := strings.Cut(pair, "=")
 			tr.have[n] = v
+			tr.touch(n)
 		}
 	case "gone":
 		for _, n := range f[1:] {
 			delete(tr.have, n)
+			tr.touch(n)
 		}
 	case "pass":
 		d, err := time.ParseDuration(f[1])
@@ -100,6 +102,12 @@ func (tr *transcript) do(f []string) {
 	default:
 		panic("unknown command " + f[0])
 	}
+}
+
+// touch says that a name has changed, as a session does.
+func (tr *transcript) touch(name string) {
+	tr.sub.touch(name)
+	tr.sub.all = tr.sub.all || tr.sub.wantsAll()
 }
 
 func (tr *transcript) request(r request) {

@@ -6,13 +6,16 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
+	"net"
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
 
 	"github.com/aether-federation/aether/registry"
 )
@@ -40,6 +43,10 @@ type DialConfig struct {
 	// none: the system's authorities are trusted.
 	TLS                *tls.Config
 	Username, Password string
+	// TLSNow and PasswordNow, when set, stand for TLS and Password, and are asked
+	// for each connection and each time that etcd is told who this is.
+	TLSNow      func() *tls.Config
+	PasswordNow func() string
 	// Timeout bounds one attempt; 0 means DefaultDialTimeout.
 	Timeout time.Duration
 	// Log is told of each attempt that found nobody. Nil: the default.
@@ -90,6 +97,18 @@ func (c DialConfig) attempt(ctx context.Context) (*clientv3.Client, string, erro
 
 // client is what clientv3 is told. Its lifetime is its own: ctx does not end.
 func (c DialConfig) client(ctx context.Context, timeout time.Duration) clientv3.Config {
+	options := []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnect},
+		MinConnectTimeout: timeout,
+	})}
+	if c.TLSNow != nil {
+		c.TLS = c.TLSNow()
+		options = append(options, grpc.WithTransportCredentials(followingTLS{credentials.NewTLS(c.TLS), c.TLSNow}))
+	}
+	if c.PasswordNow != nil {
+		c.Password = c.PasswordNow()
+		options = append(options, grpc.WithChainUnaryInterceptor(c.authenticate))
+	}
 	return clientv3.Config{
 		Context:              ctx,
 		Endpoints:            c.Endpoints,
@@ -101,9 +120,31 @@ func (c DialConfig) client(ctx context.Context, timeout time.Duration) clientv3.
 		Username:             c.Username,
 		Password:             c.Password,
 		Logger:               zap.NewNop(), // what it would log comes back as errors
-		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnect},
-			MinConnectTimeout: timeout,
-		})},
+		DialOptions:          options,
 	}
+}
+
+// authenticate has the client tell the password of the moment, not that with which
+// it was made.
+func (c DialConfig) authenticate(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	if r, ok := req.(*etcdserverpb.AuthenticateRequest); ok {
+		req = &etcdserverpb.AuthenticateRequest{Name: r.Name, Password: c.PasswordNow()}
+	}
+	return invoke(ctx, method, req, reply, conn, opts...)
+}
+
+// followingTLS shakes hands by the TLS of the moment.
+type followingTLS struct {
+	credentials.TransportCredentials
+	now func() *tls.Config
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (f followingTLS) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return credentials.NewTLS(f.now()).ClientHandshake(ctx, authority, conn)
+}
+
+// Clone implements credentials.TransportCredentials.
+func (f followingTLS) Clone() credentials.TransportCredentials {
+	return followingTLS{f.TransportCredentials.Clone(), f.now}
 }

@@ -133,7 +133,7 @@ type feedSink struct {
 func (s *feedSink) reset() error { return s.fn(Update{Reset: true}) }
 
 func (s *feedSink) page(kvs []*mvccpb.KeyValue) error {
-	var u Update
+	u := Update{Endpoints: make([]EndpointChange, 0, len(kvs))}
 	for _, kv := range kvs {
 		s.add(&u, &clientv3.Event{Type: clientv3.EventTypePut, Kv: kv})
 	}
@@ -143,7 +143,7 @@ func (s *feedSink) page(kvs []*mvccpb.KeyValue) error {
 func (s *feedSink) synced(rev int64) error { return s.fn(Update{Synced: true, Revision: rev}) }
 
 func (s *feedSink) events(events []*clientv3.Event, rev int64) error {
-	u := Update{Revision: rev}
+	u := Update{Revision: rev, Endpoints: make([]EndpointChange, 0, len(events))}
 	for _, ev := range events {
 		s.add(&u, ev)
 	}

@@ -21,7 +21,7 @@ const (
 	minBackoff = 100 * time.Millisecond
 	maxBackoff = 3 * time.Second
 	// burstEvents are enough for one step of a sink.
-	burstEvents = 4096
+	burstEvents = 1024
 )
 
 var (

@@ -34,34 +34,36 @@ type memory struct {
 }
 
 // tell remembers a step and tells it.
-func (m *memory) tell(step []registry.Event) error {
+func (m *memory) tell(step Step) error {
 	if m.revision == "" {
 		if err := m.fn(registry.Event{Kind: registry.Reset}); err != nil {
 			return err
 		}
 	}
-	for i := range step {
-		m.remember(&step[i])
-		if err := m.fn(step[i]); err != nil {
+	m.revision = step.Revision
+	for _, c := range step.Changes {
+		m.remember(c)
+		if err := m.fn(registry.Event{Kind: c.Kind, Endpoint: *c.Endpoint, Revision: step.Revision}); err != nil {
 			return err
 		}
+	}
+	if step.Synced {
+		return m.fn(registry.Event{Kind: registry.Synced, Revision: step.Revision})
 	}
 	return nil
 }
 
-func (m *memory) remember(e *registry.Event) {
-	service := e.Endpoint.Service
-	m.revision = e.Revision
-	switch e.Kind {
-	case registry.Put:
+func (m *memory) remember(c Change) {
+	service, key := c.Endpoint.Service, c.Endpoint.Key
+	if c.Kind == registry.Put {
 		if m.services[service] == nil {
 			m.services[service] = staged{}
 		}
-		m.services[service][e.Endpoint.Key] = &e.Endpoint
-	case registry.Delete:
-		if delete(m.services[service], e.Endpoint.Key); len(m.services[service]) == 0 {
-			delete(m.services, service)
-		}
+		m.services[service][key] = c.Endpoint
+		return
+	}
+	if delete(m.services[service], key); len(m.services[service]) == 0 {
+		delete(m.services, service)
 	}
 }
 

@@ -44,17 +44,32 @@ type Following struct {
 	// Held shows what Tell was told, and what was held before the first call, of
 	// the services that Query asks for: from it follows what has to be told.
 	Held Held
-	// Tell takes one step of the registrar's view, whole: a Put or a Delete for
-	// what has changed, and in the end, when a stream has brought the follower into
-	// step, a Synced. All are at the revision of the last one; the slice belongs to
-	// the receiver. There is no Reset: what is held never becomes void.
-	Tell func([]registry.Event) error
+	// Tell takes one step of the registrar's view, whole. It belongs to the
+	// receiver.
+	Tell func(Step) error
 	// Proven, if it is not nil, is called with moments at which what was told so
 	// far was all that the registrar had: every few seconds while one answers.
 	Proven func(at time.Time)
 	// Interrupted, if it is not nil, is called with each error that a stream ended
 	// with, before the next attempt.
 	Interrupted func(error)
+}
+
+// Step is what has changed from one state of what is followed to the next. What is
+// held never becomes void: there is no reset.
+type Step struct {
+	// Changes, one for each key.
+	Changes []Change
+	// Revision that is reached with them.
+	Revision registry.Revision
+	// Synced: a stream has brought the follower into step.
+	Synced bool
+}
+
+// Change is a Put, or a Delete of which only the Key is set.
+type Change struct {
+	Kind     registry.EventKind
+	Endpoint *registry.Endpoint
 }
 
 // Keep keeps what f holds equal to what the registrar shows, at whichever
@@ -195,7 +210,7 @@ type keeper struct {
 	staged map[string]staged
 	all    bool
 	// step is what was told since the last step that was whole.
-	step []registry.Event
+	step []Change
 }
 
 // begin asks for what differs from what is held.
@@ -249,20 +264,21 @@ func (k *keeper) take(m *registryv1.WatchResponse) error {
 		if err != nil {
 			return registry.Errorf(registry.Internal, "read change: %w", err)
 		}
-		k.change(e)
+		endpoint := e.Endpoint
+		k.change(Change{Kind: e.Kind, Endpoint: &endpoint})
 	}
 	rev := registry.Revision(m.GetRevision())
 	if m.GetSynced() {
 		return k.sync(rev)
 	}
 	if k.staged == nil && rev != "" && len(k.step) > 0 {
-		return k.tell(rev)
+		return k.tell(rev, false)
 	}
 	return nil
 }
 
 // change takes one change: into the snapshot that is under way, if there is one.
-func (k *keeper) change(e registry.Event) {
+func (k *keeper) change(e Change) {
 	service := e.Endpoint.Service
 	if k.staged == nil {
 		k.step = append(k.step, e)
@@ -271,7 +287,7 @@ func (k *keeper) change(e registry.Event) {
 	if k.staged[service] == nil {
 		k.staged[service] = staged{}
 	}
-	k.staged[service][e.Endpoint.Key] = &e.Endpoint
+	k.staged[service][e.Endpoint.Key] = e.Endpoint
 }
 
 // sync tells in what the snapshot, if there was one, differs from what is held.
@@ -287,11 +303,9 @@ func (k *keeper) sync(rev registry.Revision) error {
 		k.replace(service, staged)
 	}
 	k.staged, k.all = nil, false
-	if !k.inStep {
-		k.step = append(k.step, registry.Event{Kind: registry.Synced})
-		k.inStep = true
-	}
-	if err := k.tell(rev); err != nil {
+	synced := !k.inStep
+	k.inStep = true
+	if err := k.tell(rev, synced); err != nil {
 		return err
 	}
 	asked := k.asked
@@ -308,25 +322,22 @@ func (k *keeper) replace(service string, fresh staged) {
 		e, stays := fresh[was.Key]
 		switch {
 		case !stays:
-			k.step = append(k.step, registry.Event{Kind: registry.Delete, Endpoint: registry.Endpoint{Key: was.Key}})
+			k.step = append(k.step, Change{Kind: registry.Delete, Endpoint: &registry.Endpoint{Key: was.Key}})
 		case e.Equal(*was):
 			delete(fresh, was.Key)
 		}
 	}
 	for _, e := range fresh {
-		k.step = append(k.step, registry.Event{Kind: registry.Put, Endpoint: *e})
+		k.step = append(k.step, Change{Kind: registry.Put, Endpoint: e})
 	}
 }
 
-// tell hands on the step.
-func (k *keeper) tell(rev registry.Revision) error {
-	step := k.step
-	if len(step) == 0 {
-		return nil
-	}
+// tell hands on the step, if there is anything to tell.
+func (k *keeper) tell(rev registry.Revision, synced bool) error {
+	step := Step{Changes: k.step, Revision: rev, Synced: synced}
 	k.step = nil
-	for i := range step {
-		step[i].Revision = rev
+	if len(step.Changes) == 0 && !synced {
+		return nil
 	}
 	err := k.Tell(step)
 	k.broken = err != nil

@@ -176,27 +176,20 @@ func (c *Catalog) interrupted(err error) {
 }
 
 // tell makes one step of the registrar's view the next version.
-func (c *Catalog) tell(step []registry.Event) error {
-	var changes []view.Change
-	for i := range step {
-		switch step[i].Kind {
-		case registry.Put:
-			e := interned(step[i].Endpoint)
-			changes = append(changes, view.Change{Kind: registry.Put, Endpoint: &e})
-		case registry.Delete:
-			e := registry.Endpoint{Key: step[i].Endpoint.Key}
-			changes = append(changes, view.Change{Kind: registry.Delete, Endpoint: &e})
-		}
-		c.revision = step[i].Revision
+func (c *Catalog) tell(step remote.Step) error {
+	changes := make([]view.Change, len(step.Changes))
+	for i, change := range step.Changes {
+		intern(change.Endpoint)
+		changes[i] = view.Change(change)
 	}
+	c.revision = step.Revision
 	c.publish(changes)
 	wake(c.changed)
 	return nil
 }
 
-// publish applies changes, in any order, and shows what has come of them.
+// publish applies changes, one for each key, and shows what has come of them.
 func (c *Catalog) publish(changes []view.Change) {
-	changes = view.Latest([][]view.Change{changes, nil}, len(changes))
 	slices.SortFunc(changes, view.CompareChanges)
 	effective := make([]view.Change, 0, len(changes))
 	for batch := range view.ByService(changes) {
@@ -256,14 +249,13 @@ func (h held) Endpoints(service string) iter.Seq[*registry.Endpoint] {
 	return slices.Values(h.c.index[service])
 }
 
-// interned returns e with one copy of each string that many endpoints share.
-func interned(e registry.Endpoint) registry.Endpoint {
-	one := func(s string) string { return unique.Make(s).Value() }
-	e.Region, e.Cluster, e.Service = one(e.Region), one(e.Cluster), one(e.Service)
-	e.Protocol = registry.Protocol(one(string(e.Protocol)))
-	e.Zone, e.Node, e.Network = one(e.Zone), one(e.Node), one(e.Network)
-	for i := range e.Ports {
-		e.Ports[i].Name = one(e.Ports[i].Name)
+// intern makes e share one copy of each string that many endpoints have.
+func intern(e *registry.Endpoint) {
+	one := func(s *string) { *s = unique.Make(*s).Value() }
+	for _, s := range []*string{&e.Region, &e.Cluster, &e.Service, (*string)(&e.Protocol), &e.Zone, &e.Node, &e.Network} {
+		one(s)
 	}
-	return e
+	for i := range e.Ports {
+		one(&e.Ports[i].Name)
+	}
 }

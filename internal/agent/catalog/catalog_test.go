@@ -213,7 +213,8 @@ func TestAgentThatKnowsSomeServices(t *testing.T) {
 func someFile(t testing.TB) []byte {
 	o, err := New(Config{Registrar: &remote.Registry{}})
 	fatal(t, err)
-	o.tell([]registry.Event{{Kind: registry.Put, Endpoint: at("api", 1), Revision: "x-1-7"}})
+	e := at("api", 1)
+	fatal(t, o.tell(remote.Step{Changes: []remote.Change{{Kind: registry.Put, Endpoint: &e}}, Revision: "x-1-7"}))
 	file, err := encode(head{Region: "a", Revision: "x-1-7", Proven: time.Now()}, o.Snapshot(registry.Query{}))
 	fatal(t, err)
 	return file

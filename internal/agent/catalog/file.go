@@ -24,9 +24,11 @@ import (
 // endpoint as a message with its length before it. The header is the magic, the
 // version, and the length and the SHA-256 of the body.
 const (
-	magic      = "aetherVW"
-	version    = 1
-	headerSize = len(magic) + 4 + 8 + sha256.Size
+	magic   = "aetherVW"
+	version = 1
+	// leastEndpoint is what any endpoint takes.
+	leastEndpoint = 16
+	headerSize    = len(magic) + 4 + 8 + sha256.Size
 )
 
 // head is what a file says besides its endpoints.
@@ -45,7 +47,7 @@ type head struct {
 type lastKnown struct {
 	head
 	regions   []*registryv1.Region
-	endpoints []registry.Endpoint
+	endpoints []*registry.Endpoint
 }
 
 // encode writes a snapshot as a file.
@@ -96,6 +98,9 @@ func decode(file []byte, region string) (lastKnown, error) {
 	if region != "" && k.Region != region {
 		return lastKnown{}, refused("it is of region %q, and this agent is in %q", k.Region, region)
 	}
+	// An endpoint takes more bytes than leastEndpoint: what a head says is no reason
+	// to ask for memory.
+	k.endpoints = make([]*registry.Endpoint, 0, max(0, min(k.Endpoints, r.Len()/leastEndpoint)))
 	m := &registryv1.Endpoint{}
 	for r.Len() > 0 {
 		m.Reset()
@@ -106,7 +111,8 @@ func decode(file []byte, region string) (lastKnown, error) {
 		if err != nil {
 			return lastKnown{}, refused("endpoint %d does not parse: %v", len(k.endpoints), err)
 		}
-		k.endpoints = append(k.endpoints, e)
+		intern(&e)
+		k.endpoints = append(k.endpoints, &e)
 	}
 	if len(k.endpoints) != k.Endpoints {
 		return lastKnown{}, refused("it has %d endpoints and says %d", len(k.endpoints), k.Endpoints)

@@ -67,9 +67,9 @@ func (c *Catalog) putAside(reason error) {
 // restore makes what was on disk the view.
 func (c *Catalog) restore(k lastKnown) {
 	changes := make([]view.Change, 0, len(k.endpoints))
-	for i := range k.endpoints {
-		if e := interned(k.endpoints[i]); c.query.Wants(e.Service) {
-			changes = append(changes, view.Change{Kind: registry.Put, Endpoint: &e})
+	for _, e := range k.endpoints {
+		if c.query.Wants(e.Service) {
+			changes = append(changes, view.Change{Kind: registry.Put, Endpoint: e})
 		}
 	}
 	c.revision = k.Revision

@@ -272,7 +272,7 @@ func (r *Reporter) took(a Announcement, number uint64, answer remote.Reported, e
 	}
 	r.status.Err = err
 	if err != nil {
-		if was.Err == nil || was.Err.Error() != err.Error() {
+		if was.Err == nil || registry.KindOf(was.Err) != registry.KindOf(err) {
 			r.cfg.Log.Warn("reports do not come through", "error", err)
 		}
 		return
