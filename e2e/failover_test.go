@@ -141,18 +141,17 @@ func (f *fleet) promised(x fault, begin time.Time, r run) {
 			f.t.Errorf("%s: last call to the %s after %v, the most is %v", x.name, g.name, r.lastCall[g], most)
 		}
 		if !x.loses {
-			f.unharmed(x, g, r.failed[g])
+			f.unharmed(x, g, begin)
 		}
 	}
-	f.unharmed(x, atHome, f.failed(atHome, begin))
+	f.unharmed(x, atHome, begin)
 }
 
-func (f *fleet) unharmed(x fault, g group, failed map[clientstest.Kind]int) {
+// unharmed fails if a call of a group failed since a fault began.
+func (f *fleet) unharmed(x fault, g group, begin time.Time) {
 	f.t.Helper()
-	for kind, n := range failed {
-		if n > 0 {
-			f.t.Errorf("%s: %d calls of the %s client to the %s failed", x.name, n, kind, g.name)
-		}
+	if failed := f.times(g, begin); failed != "" {
+		f.t.Errorf("%s: calls to the %s failed:%s", x.name, g.name, failed)
 	}
 }
 
