@@ -61,6 +61,8 @@ type run struct {
 	// lastCall and failed are those of the groups that call the region.
 	lastCall map[group]time.Duration
 	failed   map[group]map[clientstest.Kind]int
+	// after are the calls that failed once the fault was over.
+	after map[group]map[clientstest.Kind]int
 }
 
 // callers are the groups that call region b.
@@ -85,7 +87,8 @@ func TestFailoverTimes(t *testing.T) {
 			r := f.suffer(fault)
 			results[k] = append(results[k], r)
 			for _, g := range callers {
-				t.Logf("%s, run %d, %s: withdrawn %v, last call %v, failed %s", fault.name, i+1, g.name, r.withdrawn, r.lastCall[g], counts(r.failed[g]))
+				t.Logf("%s, run %d, %s: withdrawn %v, last call %v, failed %s, afterwards %s", fault.name, i+1, g.name,
+					r.withdrawn, r.lastCall[g], counts(r.failed[g]), counts(r.after[g]))
 			}
 		}
 	}
@@ -98,7 +101,10 @@ func (f *fleet) suffer(x fault) run {
 	backends := f.b.backends
 	begin := time.Now()
 	x.begin(f)
-	r := run{lastCall: map[group]time.Duration{}, failed: map[group]map[clientstest.Kind]int{}}
+	r := run{
+		lastCall: map[group]time.Duration{},
+		failed:   map[group]map[clientstest.Kind]int{}, after: map[group]map[clientstest.Kind]int{},
+	}
 	if x.loses {
 		_, last := f.awaitWithdrawal(begin)
 		r.withdrawn = last.Sub(begin)
@@ -112,10 +118,12 @@ func (f *fleet) suffer(x fault) run {
 		}
 		r.failed[g] = f.failed(g, begin)
 	}
+	over := time.Now()
 	x.end(f)
 	f.awaitWhole()
 	for _, g := range callers {
 		f.reach(g, backends...)
+		r.after[g] = f.failed(g, over)
 	}
 	f.promised(x, begin, r)
 	return r
@@ -174,8 +182,8 @@ func (f *fleet) leader() *process {
 // table is the result in Markdown: the least, the median and the most of each figure.
 func table(all []fault, results [][]run) string {
 	var b strings.Builder
-	b.WriteString("| cause | runs | withdrawn at the peer, s | clients | last call, s | failed, go | failed, node | failed, python |\n")
-	b.WriteString("|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| cause | runs | withdrawn at the peer, s | clients | last call, s | failed, go | failed, node | failed, python | afterwards: go | node | python |\n")
+	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for k, fault := range all {
 		for _, g := range callers {
 			withdrawn, lastCall := "never", "–"
@@ -186,6 +194,9 @@ func table(all []fault, results [][]run) string {
 			fmt.Fprintf(&b, "| %s | %d | %s | %s | %s |", fault.name, len(results[k]), withdrawn, g.name, lastCall)
 			for _, kind := range clientstest.Kinds {
 				fmt.Fprintf(&b, " %s |", spread(results[k], func(r run) float64 { return float64(r.failed[g][kind]) }, 0))
+			}
+			for _, kind := range clientstest.Kinds {
+				fmt.Fprintf(&b, " %s |", spread(results[k], func(r run) float64 { return float64(r.after[g][kind]) }, 0))
 			}
 			b.WriteString("\n")
 		}
