@@ -96,10 +96,7 @@ func (a *Agent) addLocal() error {
 	if len(l.GRPC)+len(l.HTTP)+len(l.Both) == 0 {
 		return nil
 	}
-	discovery, err := xds.New(xds.Config{
-		Source: known{a.catalog}, Home: a.home, Translation: xds.Translation{RegionOrder: a.cfg.RegionOrder},
-		Log: a.cfg.Log, Metrics: xds.NewMetrics(a.cfg.Metrics),
-	})
+	discovery, err := a.discovery()
 	if err != nil {
 		return err
 	}
@@ -116,34 +113,30 @@ func (a *Agent) addLocal() error {
 	return nil
 }
 
-// known is a catalog for xDS, which is told nothing before something is known.
-type known struct{ *catalog.Catalog }
+// discovery serves the catalog by xDS, from the last known view if need be.
+func (a *Agent) discovery() (*xds.Server, error) {
+	return xds.New(xds.Config{
+		Source: catalogSource{a.catalog},
+		Home: func() xds.Client {
+			c := a.client()
+			return xds.Client{Locality: c.Locality, Network: c.Network}
+		},
+		Translation: xds.Translation{RegionOrder: a.cfg.RegionOrder},
+		Log:         a.cfg.Log, Metrics: xds.NewMetrics(a.cfg.Metrics),
+	})
+}
 
-func (k known) wait(ctx context.Context) error {
+// catalogSource is a catalog that tells nothing before it knows something.
+type catalogSource struct{ *catalog.Catalog }
+
+// Watch is the view's, once the catalog is ready.
+func (s catalogSource) Watch(ctx context.Context, q registry.Query, fn func(registry.Event) error) error {
 	select {
-	case <-k.Ready():
-		return nil
+	case <-s.Ready():
+		return s.Catalog.Watch(ctx, q, fn)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// Watch implements [xds.Source].
-func (k known) Watch(ctx context.Context, q registry.Query, fn func(registry.Event) error) error {
-	if err := k.wait(ctx); err != nil {
-		return err
-	}
-	return k.View.Watch(ctx, q, fn)
-}
-
-// home is where xDS clients are that do not say where: on this machine. Its region
-// is the registrar's, as soon as that is known.
-func (a *Agent) home(ctx context.Context) (xds.Client, error) {
-	if err := (known{a.catalog}).wait(ctx); err != nil {
-		return xds.Client{}, err
-	}
-	c := a.client()
-	return xds.Client{Locality: c.Locality, Network: c.Network}, nil
 }
 
 // addDNS adds DNS, where there is a listener for it.

@@ -1,7 +1,6 @@
 package xds
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,9 +15,9 @@ import (
 type Config struct {
 	// Source of the endpoints: a registrar's view or an agent's.
 	Source Source
-	// Home tells where clients are that do not say where. It is asked once for each
-	// stream, with that one's context, and may wait until it knows. Nil: nowhere.
-	Home func(context.Context) (Client, error)
+	// Home returns where clients are that do not say where. While it names no
+	// region, such clients are sent away, to come again.
+	Home func() Client
 	Translation
 	Log *slog.Logger
 	// Metrics to count in, from NewMetrics; nil: counted and not shown.
@@ -28,15 +27,10 @@ type Config struct {
 	now func() time.Time
 }
 
-// At is a Home that never moves.
-func At(c Client) func(context.Context) (Client, error) {
-	return func(context.Context) (Client, error) { return c, nil }
-}
-
 // Validate says in whole sentences what is wrong with c.
 func (c Config) Validate() error {
-	if c.Source == nil {
-		return errors.Join(sentence("An xDS server needs a source of endpoints."), c.Translation.Validate())
+	if c.Source == nil || c.Home == nil {
+		return errors.Join(sentence("An xDS server needs a source of endpoints, and a home of its clients."), c.Translation.Validate())
 	}
 	return c.Translation.Validate()
 }
@@ -76,9 +70,6 @@ func (c Config) withDefaults() Config {
 		c.Metrics = NewMetrics(prometheus.NewRegistry())
 	}
 	c.Spill = c.Spill.withDefaults()
-	if c.Home == nil {
-		c.Home = At(Client{})
-	}
 	if c.now == nil {
 		c.now = time.Now
 	}

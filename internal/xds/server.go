@@ -156,12 +156,8 @@ func (s *Server) answer(session *session, w wire) (time.Duration, error) {
 
 // open begins a stream, unless the server is stopping.
 func (s *Server) open(ctx context.Context, delta bool) (*session, error) {
-	home, err := s.cfg.Home(ctx)
-	if err != nil {
-		return nil, err
-	}
 	n := &session{
-		cache: s.cache, home: home, log: s.cfg.Log, metrics: s.cfg.Metrics, delta: delta,
+		cache: s.cache, home: s.cfg.Home, log: s.cfg.Log, metrics: s.cfg.Metrics, delta: delta,
 		from: clientOf(ctx), since: time.Now(), woken: newWatcher(), follows: map[string]bool{},
 	}
 	s.mu.Lock()
