@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
+	"github.com/aether-federation/aether/internal/certtest"
 	"github.com/aether-federation/aether/internal/freeport"
 )
 
@@ -82,6 +83,16 @@ func TestErrorsOfClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	secure := serveSick(t, sick{}, grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12})))
+	authorities := certtest.New(t)
+	authorities.Server("server")
+	pair, err := tls.LoadX509KeyPair(authorities.Cert("server"), authorities.Key("server"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	trusted := authorities.TLS("").RootCAs
+	asking := serveSick(t, sick{}, grpc.Creds(credentials.NewTLS(&tls.Config{
+		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientCAs: trusted, ClientAuth: tls.RequireAndVerifyClientCert,
+	})))
 	away, silent := serveSick(t, sick{}), serveSick(t, sick{silent: make(chan struct{})})
 	const register, services = "register hello 10.0.0.1 --port http=1", "services"
 	tests := []struct {
@@ -97,6 +108,7 @@ func TestErrorsOfClients(t *testing.T) {
 		{register, silent, exitUnsure, "did not answer"},
 		{services, secure, exitUnsure, "give --tls"},
 		{register, away + " --tls", exitFailed, "give --tls"},
+		{services, asking + " --tls-ca " + authorities.CA(), exitUnsure, "give --tls-cert"},
 		{services, webServer(t), exitUnsure, "is no registrar"},
 		{services, away + " --timeout 0s", exitUsage, "want more than zero"},
 		{"sweep --dry-run --accept 3", away, exitUsage, "exclude each other"},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 
 	"go.yaml.in/yaml/v3"
 
@@ -22,7 +23,7 @@ func ParseAccess(document []byte) (*access.Policy, error) {
 	}
 	d := yaml.NewDecoder(bytes.NewReader(document))
 	d.KnownFields(true)
-	if err := d.Decode(&file); err != nil {
+	if err := d.Decode(&file); err != nil && !errors.Is(err, io.EOF) { // of an empty file, too, there are no rules
 		return nil, err
 	}
 	if len(file.Rules) == 0 {
