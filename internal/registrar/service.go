@@ -86,9 +86,9 @@ func (s *service) unregister(ctx context.Context, claims []registry.Claim) (int,
 	return removed, rev, err
 }
 
-// patiencePer is how many endpoints of a call make it last as long again: an etcd
-// that is busy takes its largest requests too.
-const patiencePer = 1000
+// patiencePer is after how many endpoints a call may last as long again, so that a
+// busy etcd takes the largest ones too.
+const patiencePer = 4000
 
 // patience bounds a write of so many endpoints.
 func (s *service) patience(endpoints int) time.Duration {
