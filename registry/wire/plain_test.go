@@ -64,7 +64,7 @@ func TestValueRefusesWhatIsNoText(t *testing.T) {
 // reference reads a value by its message alone: a field that is unknown keeps it from
 // being read in any other way.
 func reference(value []byte) (registry.Endpoint, []string, error) {
-	return wire.ParseValue(key, append(bytes.Clone(value), 0xf8, 0x07, 0x01)) // field 127
+	return wire.ParseValue(key, append([]byte{0xf8, 0x07, 0x01}, value...)) // field 127
 }
 
 // TestPlainIsTheMessage: bytes near those of a plain value are read as the message
