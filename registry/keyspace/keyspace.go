@@ -50,11 +50,18 @@ func ServicePrefix(o registry.Origin, service string) string {
 
 // Format returns the key under which a valid k is stored.
 func Format(k registry.Key) string {
-	s := ServicePrefix(k.Origin, k.Service) + "protocols/" + string(k.Protocol) + "/endpoints/" + k.IP.String()
-	if k.Instance != "" {
-		s += "@" + k.Instance
+	var most [256]byte // enough for nearly all
+	b := append(most[:0], RegionsPrefix...)
+	for _, part := range [...]string{
+		k.Region, "/clusters/", k.Cluster, "/services/", k.Service, "/protocols/", string(k.Protocol), "/endpoints/",
+	} {
+		b = append(b, part...)
 	}
-	return s
+	b = k.IP.AppendTo(b)
+	if k.Instance != "" {
+		b = append(append(b, '@'), k.Instance...)
+	}
+	return string(b)
 }
 
 // Parse reads a key that Format wrote. It accepts nothing else: for every s

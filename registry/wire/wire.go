@@ -177,9 +177,9 @@ func healthOf(h registryv1.Health) (registry.Health, error) {
 func portsOf(in []*registryv1.Port) ([]registry.Port, error) {
 	out := make([]registry.Port, 0, len(in))
 	for i, p := range in {
-		n, err := portNumber(fmt.Sprintf("ports[%d].number", i), p.GetNumber())
+		n, err := portNumber("number", p.GetNumber())
 		if err != nil {
-			return nil, err
+			return nil, registry.Within(fmt.Sprintf("ports[%d]", i), err)
 		}
 		if slices.ContainsFunc(out, func(o registry.Port) bool { return o.Name == p.GetName() }) {
 			return nil, registry.Invalidf(fmt.Sprintf("ports[%d].name", i), "%q is there twice: give each port a name of its own", p.GetName())
