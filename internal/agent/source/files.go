@@ -215,6 +215,9 @@ func readFile(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if !info.Mode().IsRegular() {
+		return "", errors.New("is not a regular file") // a pipe would block whoever reads it
+	}
 	if info.Size() > maxFile {
 		return "", fmt.Errorf("has %d bytes: %d are the most", info.Size(), maxFile)
 	}
@@ -254,7 +257,9 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// restore remembers what files held when the agent ran last.
+// restore remembers what files held when the agent ran last. Where one of them is
+// not understood any more, by another default or another version, the state is not
+// known until the file is valid: what it declared stays registered.
 func (f *Files) restore() {
 	texts := map[string]string{}
 	age, err := f.cfg.State.Load(filesState, &texts)
@@ -266,9 +271,13 @@ func (f *Files) restore() {
 		if !f.covers(path) {
 			continue // the configuration names others now
 		}
-		if declared, problems := Parse(path, []byte(text), f.cfg.Defaults); len(problems) == 0 {
-			f.held[path] = held{text: text, declared: declared}
+		declared, problems := Parse(path, []byte(text), f.cfg.Defaults)
+		if len(problems) > 0 {
+			f.cfg.Log.Warn("what a file held before is not valid any more", "problem", problems[0])
+			f.known = false
+			continue
 		}
+		f.held[path] = held{text: text, declared: declared}
 	}
 }
 
