@@ -53,6 +53,8 @@ type Files struct {
 	held map[string]held
 	// known: see Read.
 	known bool
+	// unsaved: what is held is not remembered over a restart.
+	unsaved bool
 }
 
 // held is what is known of one file.
@@ -155,8 +157,9 @@ func (f *Files) Read() State {
 	f.known = f.known || complete
 	out := Merge(append(states, f.vanished(paths)...)...)
 	out.Known, out.Problems = f.known, append(problems, out.Problems...)
-	if f.known && (changed || len(f.held) < before) {
-		f.save()
+	f.unsaved = f.unsaved || f.known && (changed || len(f.held) < before)
+	if err := f.save(); err != nil {
+		out.Problems = append(out.Problems, Problem{Where: "state", Text: fmt.Sprintf("what files hold is not remembered over a restart: %s", reason(err))})
 	}
 	return out
 }
@@ -285,12 +288,16 @@ func (f *Files) covers(path string) bool {
 	return slices.Contains(f.cfg.Paths, path) || slices.Contains(f.cfg.Paths, filepath.Dir(path))
 }
 
-func (f *Files) save() {
+// save remembers what files hold, where that has changed or could not be saved before.
+func (f *Files) save() error {
+	if !f.unsaved {
+		return nil
+	}
 	texts := make(map[string]string, len(f.held))
 	for path, h := range f.held {
 		texts[path] = h.text
 	}
-	if err := f.cfg.State.Save(filesState, texts); err != nil {
-		f.cfg.Log.Warn("what files hold is not remembered over a restart", "error", err)
-	}
+	err := f.cfg.State.Save(filesState, texts)
+	f.unsaved = err != nil
+	return err
 }

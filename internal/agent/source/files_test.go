@@ -213,3 +213,22 @@ func TestDefaultsThatNoLongerFit(t *testing.T) {
 	write(t, path, "services:\n- {name: a, protocol: tcp, ip: 10.0.0.1}\n")
 	wantState(t, later.Read(), true, "a")
 }
+
+// TestStateThatCannotBeSaved: the source goes on, says so, and tries again.
+func TestStateThatCannotBeSaved(t *testing.T) {
+	path, home := filepath.Join(t.TempDir(), "s.yaml"), filepath.Join(t.TempDir(), "state")
+	dir, err := state.Open(home)
+	fatal(t, err)
+	t.Cleanup(func() { fatal(t, dir.Close()) })
+	f := filesOf(t, dir, path)
+	fatal(t, os.RemoveAll(home))
+	write(t, home, "in the way")
+	write(t, path, declaring("a"))
+	for range 2 {
+		wantState(t, f.Read(), true, "a", "state: what files hold is not remembered")
+	}
+	fatal(t, os.Remove(home))
+	wantState(t, f.Read(), true, "a")
+	fatal(t, os.Remove(path))
+	wantState(t, filesOf(t, dir, path).Read(), true, "a", "is gone")
+}
