@@ -83,16 +83,7 @@ func TestErrorsOfClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	secure := serveSick(t, sick{}, grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12})))
-	authorities := certtest.New(t)
-	authorities.Server("server")
-	pair, err := tls.LoadX509KeyPair(authorities.Cert("server"), authorities.Key("server"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	trusted := authorities.TLS("").RootCAs
-	asking := serveSick(t, sick{}, grpc.Creds(credentials.NewTLS(&tls.Config{
-		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientCAs: trusted, ClientAuth: tls.RequireAndVerifyClientCert,
-	})))
+	asking, authorities := serveAsking(t)
 	away, silent := serveSick(t, sick{}), serveSick(t, sick{silent: make(chan struct{})})
 	const register, services = "register hello 10.0.0.1 --port http=1", "services"
 	tests := []struct {
@@ -123,4 +114,32 @@ func TestErrorsOfClients(t *testing.T) {
 			t.Errorf("aether %s: exit code %d, %q, want %d and %q", strings.Join(args, " "), code, errOut.String(), tt.code, tt.want)
 		}
 	}
+}
+
+// An etcd that does not let somebody in tells etcd's client of no more than the time
+// it took.
+func TestBootstrapSaysWhyItCannotReachAnEtcd(t *testing.T) {
+	asking, authorities := serveAsking(t)
+	var out, errOut bytes.Buffer
+	args := []string{"peer", "bootstrap", "--origin", "a", "--no-password", "--etcd-endpoints", "https://" + asking, "--etcd-ca", authorities.CA()}
+	code := run(t.Context(), args, streams{out: &out, err: &errOut})
+	if code != exitFailed || !strings.Contains(errOut.String(), "certificate required") {
+		t.Errorf("exit code %d, %s%s, want that a certificate is required", code, out.String(), errOut.String())
+	}
+}
+
+// serveAsking serves TLS to clients that show a certificate, and returns its address
+// and the authority of both.
+func serveAsking(t *testing.T) (string, *certtest.Authority) {
+	t.Helper()
+	authorities := certtest.New(t)
+	authorities.Server("server")
+	pair, err := tls.LoadX509KeyPair(authorities.Cert("server"), authorities.Key("server"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serveSick(t, sick{}, grpc.Creds(credentials.NewTLS(&tls.Config{
+		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair},
+		ClientCAs: authorities.TLS("").RootCAs, ClientAuth: tls.RequireAndVerifyClientCert,
+	}))), authorities
 }

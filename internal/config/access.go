@@ -40,7 +40,8 @@ func (c Registrar) validateAccess() error {
 	if c.TLSClientCA == "" && c.Auth != "" && c.Auth != AuthOff {
 		errs = append(errs, errors.New("--auth needs clients that prove who they are: give --tls-client-ca too"))
 	}
-	if c.ClientRate < 0 || c.ClientBurst < 0 || c.ClientStreams < 0 || c.ClientConnections < 0 {
+	if !(c.ClientRate >= 0) || // NaN is neither
+		c.ClientBurst < 0 || c.ClientStreams < 0 || c.ClientConnections < 0 {
 		errs = append(errs, errors.New("--client-rate, --client-burst, --client-streams and --client-connections must not be negative"))
 	}
 	if c.ClientRate > 0 && c.ClientBurst == 0 {
