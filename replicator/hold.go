@@ -13,6 +13,8 @@ import (
 // would delete more than half of it: an emptied origin must not empty the world.
 // It returns when the rebuild may go on.
 func (s *session) hold(ctx context.Context, p plan) error {
+	type share struct{ lost, total int }
+	var told share // it is logged when it changes, not at each look
 	for {
 		lost, total, err := s.wouldDelete(ctx)
 		if err != nil {
@@ -22,7 +24,10 @@ func (s *session) hold(ctx context.Context, p plan) error {
 			return nil
 		}
 		s.status.enter(StateHeld, fmt.Errorf("%s: a rebuild would delete %d of the mirror's %d keys: see what it would delete with `aether mirror repair`, and accept it with --accept", p.reason, lost, total))
-		s.log.Error("mirror held: a rebuild would delete most of it; if that is right, accept it", "reason", p.reason, "delete", lost, "keys", total)
+		if now := (share{lost, total}); now != told {
+			s.log.Error("mirror held: a rebuild would delete most of it; if that is right, accept it", "reason", p.reason, "delete", lost, "keys", total)
+			told = now
+		}
 		accepted, err := s.accepted(ctx)
 		if err != nil {
 			return err
