@@ -115,3 +115,12 @@ func TestVersionAndCompletions(t *testing.T) {
 		}
 	}
 }
+
+func TestUnknownShellIsWrongUsage(t *testing.T) {
+	for args, want := range map[string]int{"completion bash": exitFine, "completion": exitFine, "completion ksh": exitUsage, "xds ksh": exitUsage} {
+		var out, errOut bytes.Buffer
+		if code := run(t.Context(), strings.Split(args, " "), streams{out: &out, err: &errOut}); code != want {
+			t.Errorf("aether %s: exit code %d, %q, want %d", args, code, errOut.String(), want)
+		}
+	}
+}

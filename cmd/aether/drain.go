@@ -44,6 +44,7 @@ registered again, or drained with --undo. A node's report does not end it.`,
 	c.Flags().BoolVar(&undo, "undo", false, "serve them as healthy again")
 	c.Flags().StringVar(&node, "node", "", "only if this node claims them")
 	a.outputFlag(c)
+	a.completeServices(c, 1)
 	return a.clientCommand(c)
 }
 

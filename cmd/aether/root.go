@@ -117,10 +117,22 @@ tell.`,
 		a.mirrorCommand(), a.peerCommand(), a.xdsCommand(),
 		a.demoCommand(), a.demoChildCommand(), a.demoBackendCommand(), a.versionCommand(),
 	)
+	strictCompletion(root)
 	for _, c := range root.Commands() {
 		a.mark(c)
 	}
 	return root
+}
+
+// strictCompletion makes a shell that there are no completions for wrong usage, as
+// any other word that is not known.
+func strictCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
 }
 
 // mark notes when c's own work begins, or that of a command below it.
