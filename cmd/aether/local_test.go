@@ -64,6 +64,14 @@ func TestCommandsAskAnAgent(t *testing.T) {
 			t.Errorf("%s: exit code %d, %q, %q", command, code, out.String(), errOut.String())
 		}
 	}
+	for command, want := range map[string]int{"status": exitFine, "mirror status": exitFailed, "sweep --dry-run": exitFailed} {
+		var out, errOut bytes.Buffer
+		args := append(strings.Fields(command), "--registrar", "unix://"+socket)
+		code := run(t.Context(), args, streams{out: &out, err: &errOut})
+		if said := out.String() + errOut.String(); code != want || !strings.Contains(said, "a registrar") || strings.Contains(said, "No mirrors") {
+			t.Errorf("%s: exit code %d, %q, want %d and that a registrar knows", command, code, said, want)
+		}
+	}
 	cancel()
 	if err := <-known; !errors.Is(err, context.Canceled) {
 		t.Errorf("the catalog ended with %v", err)

@@ -35,7 +35,8 @@ func (a *app) status(ctx context.Context) error {
 			return err
 		}
 		peers, err := r.Peers(ctx)
-		if err != nil {
+		unknown := registry.KindOf(err) == registry.NotFound // by an agent
+		if err != nil && !unknown {
 			return err
 		}
 		troubles := findTroubles(regions, peers)
@@ -46,7 +47,7 @@ func (a *app) status(ctx context.Context) error {
 		if sweep.GetState() == sweeping.StateHeld {
 			troubles = append(troubles, sentence("the sweep of the registrar's cluster is held", sweep.GetReason()))
 		}
-		if err := a.printStatus(regions, peers, troubles); err != nil {
+		if err := a.printStatus(regions, peers, unknown, troubles); err != nil {
 			return err
 		}
 		if len(troubles) > 0 {
@@ -56,12 +57,20 @@ func (a *app) status(ctx context.Context) error {
 	})
 }
 
-func (a *app) printStatus(regions []*registryv1.Region, peers []*registryv1.Peer, troubles []string) error {
+func (a *app) printStatus(regions []*registryv1.Region, peers []*registryv1.Peer, unknown bool, troubles []string) error {
 	if a.output == outputJSON {
 		return a.statusJSON(regions, peers, troubles)
 	}
-	fmt.Fprintf(a.out, "registrar %s\n\nRegions seen here:\n", a.client.address())
+	who := "registrar"
+	if unknown {
+		who = "agent"
+	}
+	fmt.Fprintf(a.out, "%s %s\n\nRegions seen here:\n", who, a.client.address())
 	if err := a.regionTable(regions); err != nil {
+		return err
+	}
+	if unknown {
+		_, err := fmt.Fprintln(a.out, "\nOf mirrors to other regions a registrar knows.")
 		return err
 	}
 	if len(peers) == 0 {

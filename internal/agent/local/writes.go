@@ -25,9 +25,16 @@ type unserved struct {
 	registryv1.UnimplementedRegistryServiceServer
 }
 
-// ListPeers implements registryv1.RegistryServiceServer: an agent has none.
+var errRegistrars = registry.Errorf(registry.NotFound, "an agent does not know of mirrors and sweeps: ask a registrar")
+
+// ListPeers implements registryv1.RegistryServiceServer, as does Sweep. That there are
+// no mirrors, or that all is well with them, an agent can't say.
 func (rpc) ListPeers(context.Context, *registryv1.ListPeersRequest) (*registryv1.ListPeersResponse, error) {
-	return &registryv1.ListPeersResponse{}, nil
+	return nil, errRegistrars
+}
+
+func (rpc) Sweep(context.Context, *registryv1.SweepRequest) (*registryv1.SweepResponse, error) {
+	return nil, errRegistrars
 }
 
 // writes hand to the node what programs register.
