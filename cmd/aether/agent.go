@@ -192,7 +192,7 @@ func dialRegistrars(c config.Agent, log *slog.Logger) (*remote.Registry, error) 
 	}
 	options := []remote.Option{remote.WithFailover()}
 	if t != nil {
-		options = append(options, remote.WithTLS(t))
+		options = append(options, remote.WithTLSNow(t))
 	}
 	return remote.New(strings.Join(c.Registrar, ","), options...)
 }
