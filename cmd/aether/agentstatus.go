@@ -153,6 +153,10 @@ func agentTroubles(s agent.Status) []string {
 	if !s.Announcing {
 		out = append(out, s.Why)
 	}
+	if s.Reports.Rival != nil {
+		out = append(out, fmt.Sprintf("another machine seems to be named %s: since %s the registry differs again and again from what this node reported, and each removes what the other has; give it another --node",
+			s.Node, s.Reports.Rival.Format(time.RFC3339)))
+	}
 	if n := len(s.Problems); n > 0 {
 		out = append(out, fmt.Sprintf("sources are wrong in %d places", n))
 	}

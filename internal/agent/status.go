@@ -37,6 +37,8 @@ type ReportStatus struct {
 	// Last is when a report came through.
 	Last  *time.Time `json:"last,omitempty"`
 	Error string     `json:"error,omitempty"`
+	// Rival is since when another machine seems to report under this node's name.
+	Rival *time.Time `json:"rival,omitempty"`
 	// PresenceTTL is how long the node counts as present after a report.
 	PresenceTTL string `json:"presence_ttl"`
 }
@@ -116,7 +118,7 @@ func (n *Node) Status() Status {
 
 func reportStatus(r report.Status) ReportStatus {
 	s := ReportStatus{
-		Connected: r.Err == nil && !r.Last.IsZero(), Registrar: r.Registrar, Since: r.Since, Last: timeOf(r.Last), PresenceTTL: r.PresenceTTL.String(),
+		Connected: r.Err == nil && !r.Last.IsZero(), Registrar: r.Registrar, Since: r.Since, Last: timeOf(r.Last), PresenceTTL: r.PresenceTTL.String(), Rival: timeOf(r.Rival),
 	}
 	if r.Err != nil {
 		s.Error = r.Err.Error()
