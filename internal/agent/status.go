@@ -15,7 +15,7 @@ type Status struct {
 	// Phase is running, draining or gone.
 	Phase string `json:"phase"`
 	// Announcing tells whether the node announces what it has, or its presence
-	// alone; Why says why not.
+	// alone; Why says why not, or why probes decide nothing.
 	Announcing bool   `json:"announcing"`
 	Why        string `json:"why,omitempty"`
 	// Suspect is since when all probes have failed at once.
@@ -96,7 +96,7 @@ func (n *Node) Status() Status {
 		Node: n.cfg.Name, Phase: n.phase.String(), Announcing: n.announced.Known, Suspect: timeOf(suspect),
 		Reports: reportStatus(reports), Endpoints: []EndpointStatus{}, Problems: []ProblemStatus{},
 	}
-	if !s.Announcing {
+	if !s.Announcing || s.Suspect != nil {
 		s.Why = why(n.sources, suspect)
 	}
 	for _, d := range n.sources.Declared {
@@ -132,7 +132,7 @@ func why(s source.State, suspect time.Time) string {
 	case !s.Known:
 		return "not every source has been read: see its problems"
 	case !suspect.IsZero():
-		return "all probes fail at once: the machine suspects itself, and what it announced last stands"
+		return "all probes fail at once: the machine suspects itself, and the health that it announced last stands"
 	default:
 		return "not every endpoint has been probed yet"
 	}
