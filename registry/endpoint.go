@@ -1,10 +1,10 @@
 package registry
 
 import (
-	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // Origin is the partition of the registry that one cluster writes.
@@ -44,14 +44,23 @@ type Key struct {
 
 // Compare orders keys by service, protocol, region, cluster, IP and instance.
 func (k Key) Compare(o Key) int {
-	return cmp.Or(
-		cmp.Compare(k.Service, o.Service),
-		cmp.Compare(k.Protocol, o.Protocol),
-		cmp.Compare(k.Region, o.Region),
-		cmp.Compare(k.Cluster, o.Cluster),
-		k.IP.Compare(o.IP),
-		cmp.Compare(k.Instance, o.Instance),
-	)
+	// One after the other, because most keys differ early.
+	if c := strings.Compare(k.Service, o.Service); c != 0 {
+		return c
+	}
+	if c := strings.Compare(string(k.Protocol), string(o.Protocol)); c != 0 {
+		return c
+	}
+	if c := strings.Compare(k.Region, o.Region); c != 0 {
+		return c
+	}
+	if c := strings.Compare(k.Cluster, o.Cluster); c != 0 {
+		return c
+	}
+	if c := k.IP.Compare(o.IP); c != 0 {
+		return c
+	}
+	return strings.Compare(k.Instance, o.Instance)
 }
 
 // Health is what is known of an endpoint's ability to serve.

@@ -62,18 +62,23 @@ func validatePorts(ports []Port) error {
 	if len(ports) > MaxPorts {
 		return Invalidf("ports", "there are %d: use at most %d", len(ports), MaxPorts)
 	}
-	seen := make(map[string]bool, len(ports))
 	for i, p := range ports {
-		if err := validateDNSLabel(fmt.Sprintf("ports[%d].name", i), p.Name); err != nil {
-			return err
+		if err := p.validate(); err != nil {
+			return Within(fmt.Sprintf("ports[%d]", i), err)
 		}
-		if p.Number == 0 {
-			return Invalidf(fmt.Sprintf("ports[%d].number", i), "port %q has number 0: use 1 to 65535", p.Name)
-		}
-		if seen[p.Name] {
+		if slices.ContainsFunc(ports[:i], func(o Port) bool { return o.Name == p.Name }) {
 			return Invalidf(fmt.Sprintf("ports[%d].name", i), "%q is there twice: give each port a name of its own", p.Name)
 		}
-		seen[p.Name] = true
+	}
+	return nil
+}
+
+func (p Port) validate() error {
+	if err := validateDNSLabel("name", p.Name); err != nil {
+		return err
+	}
+	if p.Number == 0 {
+		return Invalidf("number", "port %q has number 0: use 1 to 65535", p.Name)
 	}
 	return nil
 }

@@ -76,6 +76,9 @@ func newProcess(tb testing.TB, name, endpoint, peer string) *Process {
 // Endpoint is the address of the etcd's clients, as host:port.
 func (p *Process) Endpoint() string { return p.endpoint }
 
+// PID is the number of the process, which runs.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // Client returns a new client, closed when the test ends.
 func (p *Process) Client(tb testing.TB) *clientv3.Client {
 	tb.Helper()

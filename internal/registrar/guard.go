@@ -240,6 +240,9 @@ const auditedKeys = 20
 
 // record says who asked for what, and what became of it.
 func (a *auditor) record(ctx context.Context, operation string, keys []registry.Key, err error) {
+	if !a.log.Enabled(ctx, slog.LevelInfo) {
+		return
+	}
 	c := callerOf(ctx)
 	outcome, names := "ok", make([]string, 0, min(len(keys), auditedKeys))
 	for _, k := range keys[:min(len(keys), auditedKeys)] {

@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 
 	"github.com/aether-federation/aether/registry"
@@ -16,6 +17,9 @@ type decoder struct {
 	onUnparsable   func(key string, err error)
 	onDisagreement func(key string, disagreements []string)
 	named          *named
+	// names, when set, is where the names in keys and values come from; whoever sets
+	// it decodes in one goroutine.
+	names *wire.Names
 }
 
 // maxNamed is how many keys are named in the log as not understood. A key is named
@@ -54,12 +58,23 @@ func (d decoder) key(key []byte) (registry.Key, bool) {
 		d.unparsable(string(key), err)
 		return registry.Key{}, false
 	}
+	if d.names != nil {
+		d.own(&k)
+	}
 	return k, true
+}
+
+// own takes the parts of k out of the names, so that they do not keep the whole key
+// in memory.
+func (d decoder) own(k *registry.Key) {
+	k.Region, k.Cluster, k.Service = d.names.Text(k.Region), d.names.Text(k.Cluster), d.names.Text(k.Service)
+	k.Protocol = registry.Protocol(d.names.Text(string(k.Protocol)))
+	k.Instance = strings.Clone(k.Instance)
 }
 
 // value reports and refuses what is no value of an endpoint.
 func (d decoder) value(k registry.Key, key, value []byte) (registry.Endpoint, bool) {
-	e, disagreements, err := wire.ParseValue(k, value)
+	e, disagreements, err := wire.ParseValueNamed(k, value, d.names)
 	if err != nil {
 		d.unparsable(string(key), err)
 		return registry.Endpoint{}, false

@@ -14,6 +14,7 @@ import (
 	mirrorv1 "github.com/aether-federation/aether/api/aether/mirror/v1"
 	"github.com/aether-federation/aether/registry"
 	"github.com/aether-federation/aether/registry/keyspace"
+	"github.com/aether-federation/aether/registry/wire"
 )
 
 // FeedConfig is what a Feed is made of; the fields are those of [Config].
@@ -117,9 +118,11 @@ type MirrorChange struct {
 func (f *Feed) Run(ctx context.Context, fn func(Update) error) error {
 	// One range that holds mirrors/ and regions/, with presence/ between them.
 	all := span{keyspace.MirrorsPrefix, keyspace.RangeEnd(keyspace.RegionsPrefix)}
+	decoder := f.decoder
+	decoder.names = wire.NewNames()
 	fo := &follower{
 		client: f.client, span: all, timeout: f.timeout, log: f.decoder.log,
-		sink: &feedSink{decoder: f.decoder, fn: fn},
+		sink: &feedSink{decoder: decoder, fn: fn},
 	}
 	return fo.run(ctx)
 }

@@ -20,8 +20,12 @@ import (
 const (
 	minBackoff = 100 * time.Millisecond
 	maxBackoff = 3 * time.Second
-	// burstEvents are enough for one step of a sink.
-	burstEvents = 1024
+	// burstEvents are enough for one step of a sink. busyEvents at once say that more
+	// are under way: they are waited for, for burstWait at most, because what a step
+	// costs depends more on how many services it changes than on how often.
+	burstEvents = 4096
+	busyEvents  = 32
+	burstWait   = 20 * time.Millisecond
 )
 
 var (
@@ -216,28 +220,28 @@ func (f *follower) consume(ctx context.Context, responses clientv3.WatchChan, pr
 			if !ok {
 				return fmt.Errorf("watch %s: %w", f.span.begin, errors.Join(ctx.Err(), errors.New("etcd closed the stream")))
 			}
-			if err := f.burst(resp, responses); err != nil {
+			if err := f.burst(ctx, resp, responses); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// burst takes resp and what has arrived behind it as one step of the sink: one that
-// is slower than etcd has less to do that way than for each transaction by itself.
-func (f *follower) burst(resp clientv3.WatchResponse, responses clientv3.WatchChan) error {
+// burst takes resp and what comes with it as one step of the sink: one that is slower
+// than etcd has less to do that way than for each transaction by itself.
+func (f *follower) burst(ctx context.Context, resp clientv3.WatchResponse, responses clientv3.WatchChan) error {
 	var events []*clientv3.Event
+	var late <-chan time.Time
 	for plain(resp) {
 		events = append(events, resp.Events...)
 		if len(events) >= burstEvents {
 			return f.events(events)
 		}
-		var ok bool
-		select {
-		case resp, ok = <-responses:
-		default:
+		if late == nil && len(events) >= busyEvents {
+			late = time.After(burstWait)
 		}
-		if !ok {
+		var ok bool
+		if resp, ok = next(ctx, responses, late); !ok {
 			return f.events(events) // the next read finds out if the channel is closed
 		}
 	}
@@ -245,6 +249,23 @@ func (f *follower) burst(resp clientv3.WatchResponse, responses clientv3.WatchCh
 		return err
 	}
 	return f.response(resp)
+}
+
+// next returns a response that is there already or, if late is set, comes before that.
+func next(ctx context.Context, responses clientv3.WatchChan, late <-chan time.Time) (resp clientv3.WatchResponse, ok bool) {
+	if late == nil {
+		select {
+		case resp, ok = <-responses:
+		default:
+		}
+		return resp, ok
+	}
+	select {
+	case resp, ok = <-responses:
+	case <-late:
+	case <-ctx.Done():
+	}
+	return resp, ok
 }
 
 // plain reports whether resp carries changes and nothing else.

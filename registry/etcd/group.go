@@ -153,7 +153,7 @@ func (g *group) dispatch() {
 // key in flight stays, and so does what comes after it with one of its keys.
 func (g *group) gather() []*pending {
 	var members, rest []*pending
-	held := map[string]bool{}
+	var held map[string]bool // keys of what stays
 	n, size := 0, 0
 	for i, p := range g.queue {
 		more := p.size()
@@ -163,12 +163,11 @@ func (g *group) gather() []*pending {
 		}
 		if g.collides(p, held) {
 			rest = append(rest, p)
+			held = hold(held, p)
 		} else {
 			members = append(members, p)
 			n, size = n+len(p.batch), size+more
-		}
-		for _, w := range p.batch {
-			held[w.key] = true
+			hold(g.busy, p)
 		}
 	}
 	g.queue = rest
@@ -176,17 +175,23 @@ func (g *group) gather() []*pending {
 	if n > 0 {
 		g.began(n, time.Since(members[0].since))
 	}
-	for _, p := range members {
-		for _, w := range p.batch {
-			g.busy[w.key] = true
-		}
-	}
 	return members
 }
 
+// hold adds p's keys to those that are held, nil if there are none yet.
+func hold(held map[string]bool, p *pending) map[string]bool {
+	if held == nil {
+		held = map[string]bool{}
+	}
+	for i := range p.batch {
+		held[p.batch[i].key] = true
+	}
+	return held
+}
+
 func (g *group) collides(p *pending, held map[string]bool) bool {
-	for _, w := range p.batch {
-		if g.busy[w.key] || held[w.key] {
+	for i := range p.batch {
+		if key := p.batch[i].key; g.busy[key] || held[key] {
 			return true
 		}
 	}

@@ -41,15 +41,19 @@ func (w write) size() int { return len(w.key) + len(w.value) }
 
 func (w write) removes() bool { return w.endpoint == nil && w.change == nil }
 
+// usualValue is about the size of a value.
+const usualValue = 96
+
 func puts(endpoints []registry.Endpoint) ([]write, error) {
 	out := make([]write, len(endpoints))
+	values := make([]byte, 0, usualValue*len(endpoints))
 	for i := range endpoints {
-		e := &endpoints[i]
-		value, err := wire.Value(*e)
-		if err != nil {
+		e, at := &endpoints[i], len(values)
+		var err error
+		if values, err = wire.AppendValue(values, *e); err != nil {
 			return nil, err
 		}
-		out[i] = write{id: e.Key, key: keyspace.Format(e.Key), node: e.Node, endpoint: e, value: value}
+		out[i] = write{id: e.Key, key: keyspace.Format(e.Key), node: e.Node, endpoint: e, value: values[at:len(values):len(values)]}
 	}
 	return out, nil
 }
@@ -113,18 +117,6 @@ func decide(w write, existing *mvccpb.KeyValue, present func(node string) bool) 
 		return s, existing != nil, nil
 	}
 	return s, !exact || !stored.Equal(*s.endpoint) || !s.seated(existing), nil
-}
-
-// op is what s does to its key.
-func (s step) op() clientv3.Op {
-	switch {
-	case s.removes():
-		return clientv3.OpDelete(s.key)
-	case s.change != nil:
-		return clientv3.OpPut(s.key, string(s.value), clientv3.WithIgnoreLease())
-	default:
-		return clientv3.OpPut(s.key, string(s.value), clientv3.WithLease(s.lease))
-	}
 }
 
 // resolve makes the endpoint to store where that depends on the stored one.

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/aether-federation/aether/registry"
@@ -74,7 +75,9 @@ func (c Config) Validate() error {
 // Revisions are etcd's, in decimal. Endpoints carry no lease, but for those that
 // were registered with RegisterFor.
 type Store struct {
-	client  *clientv3.Client
+	client *clientv3.Client
+	// kv sends transactions that are messages already.
+	kv      etcdserverpb.KVClient
 	origin  registry.Origin
 	timeout time.Duration
 	present func(node string) bool
@@ -91,7 +94,7 @@ func New(c Config) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		client: c.Client, origin: c.Origin, timeout: requestTimeout(c.RequestTimeout), present: c.Present,
+		client: c.Client, kv: clientv3.RetryKVClient(c.Client), origin: c.Origin, timeout: requestTimeout(c.RequestTimeout), present: c.Present,
 		known:   c.Known,
 		decoder: newDecoder(c.Log, c.OnUnparsable, c.OnDisagreement),
 	}

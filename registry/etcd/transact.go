@@ -3,8 +3,6 @@ package etcd
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -123,15 +121,15 @@ func (t *transaction) attempt(ctx context.Context) error {
 	if len(batches) == 0 {
 		return nil
 	}
-	guards, ops, absent := guarded(t.store.origin, steps)
+	req, absent := request(t.store.origin, steps)
 	switch {
-	case len(guards) > registry.MaxBatch && len(batches) > 1:
+	case len(req.Compare) > registry.MaxBatch && len(batches) > 1:
 		t.apart()
 		return nil
-	case len(guards) > registry.MaxBatch:
+	case len(req.Compare) > registry.MaxBatch:
 		return registry.Errorf(registry.Invalid, "the endpoints are held by too many nodes that left: send fewer at a time")
 	}
-	resp, err := t.store.txn(ctx, guards, ops)
+	resp, err := t.store.send(ctx, req)
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound) && len(batches) > 1:
 		t.apart()
@@ -207,26 +205,6 @@ func (t *transaction) readPresence(ctx context.Context, nodes []string) error {
 		}
 	}
 	return nil
-}
-
-// guarded returns the comparisons and operations of steps, and the nodes whose
-// absence is among the comparisons.
-func guarded(own registry.Origin, steps []step) ([]clientv3.Cmp, []clientv3.Op, []string) {
-	guards := make([]clientv3.Cmp, len(steps))
-	ops := make([]clientv3.Op, len(steps))
-	nodes := map[string]bool{}
-	for i, s := range steps {
-		guards[i] = clientv3.Compare(clientv3.ModRevision(s.key), "=", s.modRevision)
-		ops[i] = s.op()
-		if s.absent != "" {
-			nodes[s.absent] = true
-		}
-	}
-	absent := slices.Sorted(maps.Keys(nodes))
-	for _, n := range absent {
-		guards = append(guards, isAbsent(own, n))
-	}
-	return guards, ops, absent
 }
 
 // isAbsent is true where node has no presence key.

@@ -80,17 +80,19 @@ func toHealth(c registry.Claim, health registry.Health) func(*registry.Endpoint)
 // writes only what differs. A stored health of draining stays. Unlike with
 // Register, a conflict keeps back its own endpoint alone, and an endpoint to
 // remove that another node holds by now is left alone. Conflicts are told by the
-// index in store.
+// index in store, whose endpoints [registry.Prepare] returned for the store's
+// partition.
 func (s *Store) Reconcile(ctx context.Context, store []registry.Endpoint, remove []registry.Claim) (registry.Outcome, error) {
-	prepared, err := registry.Prepare(s.origin, store)
-	if err != nil {
-		return registry.Outcome{}, err
+	for i := range store {
+		if store[i].Origin != s.origin {
+			return registry.Outcome{}, registry.Errorf(registry.Internal, "endpoints[%d] is not of the partition that is written here", i)
+		}
 	}
 	claims, err := registry.PrepareClaims(s.origin, remove)
 	if err != nil {
 		return registry.Outcome{}, err
 	}
-	writes, err := puts(prepared)
+	writes, err := puts(store)
 	if err != nil {
 		return registry.Outcome{}, err
 	}
@@ -99,7 +101,7 @@ func (s *Store) Reconcile(ctx context.Context, store []registry.Endpoint, remove
 	}
 	out, err := s.write(ctx, append(writes, removals(claims)...), true)
 	for i := range out.Conflicts {
-		if i >= len(prepared) {
+		if i >= len(store) {
 			delete(out.Conflicts, i)
 		}
 	}

@@ -50,11 +50,18 @@ func ServicePrefix(o registry.Origin, service string) string {
 
 // Format returns the key under which a valid k is stored.
 func Format(k registry.Key) string {
-	s := ServicePrefix(k.Origin, k.Service) + "protocols/" + string(k.Protocol) + "/endpoints/" + k.IP.String()
-	if k.Instance != "" {
-		s += "@" + k.Instance
+	var most [256]byte // enough for nearly all
+	b := append(most[:0], RegionsPrefix...)
+	for _, part := range [...]string{
+		k.Region, "/clusters/", k.Cluster, "/services/", k.Service, "/protocols/", string(k.Protocol), "/endpoints/",
+	} {
+		b = append(b, part...)
 	}
-	return s
+	b = k.IP.AppendTo(b)
+	if k.Instance != "" {
+		b = append(append(b, '@'), k.Instance...)
+	}
+	return string(b)
 }
 
 // Parse reads a key that Format wrote. It accepts nothing else: for every s
@@ -64,8 +71,8 @@ func Parse(s string) (registry.Key, error) {
 	if !ok {
 		return registry.Key{}, registry.Invalidf("key", "does not begin with %s", RegionsPrefix)
 	}
-	parts := strings.Split(rest, "/")
-	if len(parts) != 9 || parts[1] != "clusters" || parts[3] != "services" || parts[5] != "protocols" || parts[7] != "endpoints" {
+	parts, ok := split(rest)
+	if !ok || parts[1] != "clusters" || parts[3] != "services" || parts[5] != "protocols" || parts[7] != "endpoints" {
 		return registry.Key{}, registry.Invalidf("key", "is not of the form %s<region>/clusters/<cluster>/services/<service>/protocols/<protocol>/endpoints/<ip>[@<instance>]", RegionsPrefix)
 	}
 	k := registry.Key{
@@ -82,6 +89,17 @@ func Parse(s string) (registry.Key, error) {
 	return k, nil
 }
 
+// split cuts s into the nine parts of a key.
+func split(s string) (parts [9]string, ok bool) {
+	for i := range len(parts) - 1 {
+		if parts[i], s, ok = strings.Cut(s, "/"); !ok {
+			return parts, false
+		}
+	}
+	parts[len(parts)-1] = s
+	return parts, !strings.Contains(s, "/")
+}
+
 // parseAddress reads <ip>[@<instance>].
 func parseAddress(k *registry.Key, s string) error {
 	addr, instance, has := strings.Cut(s, "@")
@@ -92,7 +110,8 @@ func parseAddress(k *registry.Key, s string) error {
 	if err != nil {
 		return err
 	}
-	if ip.String() != addr {
+	var canonical [64]byte
+	if string(ip.AppendTo(canonical[:0])) != addr {
 		return registry.Invalidf("ip", "%q is not canonical: use %s", addr, ip)
 	}
 	k.IP, k.Instance = ip, instance

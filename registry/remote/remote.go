@@ -80,9 +80,10 @@ func WithFailover() Option {
 
 // New returns the registry behind the registrar at target, host:port or any
 // target of gRPC's. A target may be a list, as in "a:8443,b:8443", of registrars
-// of one region: then calls go to those that say that they serve, in turn, and a
-// call that fails may be repeated, at another. Names are resolved to all of their
-// addresses. It does not connect: the first call does. The caller closes it.
+// of one region: then calls go to one of those that say that they serve, chosen by
+// chance, until it fails, and a call that fails may be repeated: it goes to another
+// if there is one. Names are resolved to all of their addresses. It does not connect:
+// the first call does. The caller closes it.
 func New(target string, opts ...Option) (*Registry, error) {
 	o := options{credentials: insecure.NewCredentials()}
 	for _, opt := range opts {

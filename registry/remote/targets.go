@@ -3,6 +3,7 @@ package remote
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"strings"
@@ -17,9 +18,9 @@ import (
 const (
 	// listScheme is that of a target which is a list of addresses.
 	listScheme = "aether"
-	// listConfig connects to every registrar of a list and asks those that say
-	// that they serve, in turn.
-	listConfig = `{"loadBalancingConfig":[{"round_robin":{}}],"healthCheckConfig":{"serviceName":""}}`
+	// listConfig connects to every registrar of a list and asks one of those that
+	// say that they serve, until it fails.
+	listConfig = `{"loadBalancingConfig":[{"` + preferBalancer + `":{}}],"healthCheckConfig":{"serviceName":""}}`
 )
 
 // listTarget returns what gRPC is told of a list of addresses, and how.
@@ -31,6 +32,8 @@ func listTarget(list string) (target string, dial []grpc.DialOption, err error) 
 			return "", nil, fmt.Errorf("address %q: want host:port", a)
 		}
 	}
+	// The first to be connected is asked first: another for each client.
+	rand.Shuffle(len(addresses), func(i, j int) { addresses[i], addresses[j] = addresses[j], addresses[i] })
 	return listScheme + ":///registrars", []grpc.DialOption{
 		grpc.WithResolvers(listBuilder(addresses)), grpc.WithDefaultServiceConfig(listConfig),
 		grpc.WithDisableServiceConfig(),
@@ -93,6 +96,7 @@ func (l *listResolver) update(n int, endpoints []resolver.Endpoint) error {
 	for _, found := range l.found {
 		s.Endpoints = append(s.Endpoints, found...)
 	}
+	rand.Shuffle(len(s.Endpoints), func(i, j int) { s.Endpoints[i], s.Endpoints[j] = s.Endpoints[j], s.Endpoints[i] })
 	for _, e := range s.Endpoints {
 		s.Addresses = append(s.Addresses, e.Addresses...)
 	}

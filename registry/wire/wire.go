@@ -22,19 +22,24 @@ import (
 
 // Value returns what is stored under e's key: fields 1 to 12 of the message,
 // equal bytes for equal endpoints within one build.
-func Value(e registry.Endpoint) ([]byte, error) {
-	m := stored(e)
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err != nil {
-		return nil, registry.Invalidf("endpoint", "encode value: %w", err)
-	}
-	return b, nil
-}
+func Value(e registry.Endpoint) ([]byte, error) { return AppendValue(make([]byte, 0, valueSize), e) }
+
+// valueSize is enough for most values.
+const valueSize = 128
 
 // ParseValue reads the value stored under key. The key decides region, cluster,
 // service, protocol, IP and instance; where the value says otherwise, it is
 // listed in disagreements, one sentence each.
 func ParseValue(key registry.Key, value []byte) (e registry.Endpoint, disagreements []string, err error) {
+	return ParseValueNamed(key, value, nil)
+}
+
+// ParseValueNamed is ParseValue with the names that other endpoints have as well out
+// of names.
+func ParseValueNamed(key registry.Key, value []byte, names *Names) (e registry.Endpoint, disagreements []string, err error) {
+	if e, ok := parsePlain(key, value, names); ok {
+		return e, nil, nil
+	}
 	m := &registryv1.Endpoint{}
 	if err := proto.Unmarshal(value, m); err != nil {
 		return registry.Endpoint{}, nil, registry.Invalidf("value", "decode endpoint: %w", err)
@@ -172,9 +177,9 @@ func healthOf(h registryv1.Health) (registry.Health, error) {
 func portsOf(in []*registryv1.Port) ([]registry.Port, error) {
 	out := make([]registry.Port, 0, len(in))
 	for i, p := range in {
-		n, err := portNumber(fmt.Sprintf("ports[%d].number", i), p.GetNumber())
+		n, err := portNumber("number", p.GetNumber())
 		if err != nil {
-			return nil, err
+			return nil, registry.Within(fmt.Sprintf("ports[%d]", i), err)
 		}
 		if slices.ContainsFunc(out, func(o registry.Port) bool { return o.Name == p.GetName() }) {
 			return nil, registry.Invalidf(fmt.Sprintf("ports[%d].name", i), "%q is there twice: give each port a name of its own", p.GetName())

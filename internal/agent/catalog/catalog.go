@@ -237,7 +237,18 @@ func (c *Catalog) prove(at time.Time) {
 		c.cfg.Log.Info("in step with a registrar", "revision", c.revision)
 		wake(c.ask)
 	}
-	c.once.Do(func() { close(c.ready) })
+	c.readyOnceKnown()
+}
+
+// readyOnceKnown makes the catalog ready once a registrar has told both what there
+// is and which region is the own one: without that nothing could be put in order.
+func (c *Catalog) readyOnceKnown() {
+	c.mu.RLock()
+	known := !c.proven.IsZero() && c.region() != ""
+	c.mu.RUnlock()
+	if known {
+		c.once.Do(func() { close(c.ready) })
+	}
 }
 
 func wake(c chan struct{}) {
