@@ -47,6 +47,9 @@ func (g Grant) WithDefaults() (Grant, error) {
 	if err := registry.ValidateRegion(g.Origin); err != nil {
 		return g, fmt.Errorf("origin: %w", err)
 	}
+	if g.Origin == unnamedRegion {
+		return g, fmt.Errorf("origin: a region named %s cannot be told from another's: name it", unnamedRegion)
+	}
 	if g.User == "" {
 		g.User = g.Origin
 	}

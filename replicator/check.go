@@ -131,7 +131,7 @@ func (c *prober) reach(ctx context.Context) bool {
 	}
 	c.peer = current
 	if c.client, err = dial(ctx, current, checkTimeout); err != nil {
-		c.fail("reach", diagnose(ctx, current, err))
+		c.fail("reach", Diagnose(ctx, current, err))
 		return false
 	}
 	for range roundTrips {
@@ -141,7 +141,7 @@ func (c *prober) reach(ctx context.Context) bool {
 			return err
 		})
 		if err != nil && !errors.Is(err, rpctypes.ErrPermissionDenied) {
-			c.fail("reach", diagnose(ctx, current, err))
+			c.fail("reach", Diagnose(ctx, current, err))
 			_ = c.client.Close() // it never was of use
 			return false
 		}

@@ -19,9 +19,11 @@ const (
 	refusalTimeout = 500 * time.Millisecond
 )
 
-// diagnose adds to the error of a peer that does not answer what one endpoint says
-// when TLS is tried with it: etcd's client tells of no more than the time it took.
-func diagnose(ctx context.Context, peer Peer, err error) error {
+// Diagnose adds to the error of an etcd that does not answer in time what one of its
+// endpoints says when TLS is tried with it: etcd's client tells of no more than the
+// time it took. It returns err as it is where that is not the matter, or ctx is over,
+// and takes a few seconds at most for each endpoint.
+func Diagnose(ctx context.Context, peer Peer, err error) error {
 	if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
 		return err
 	}

@@ -143,7 +143,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 func (m *mirror) connectAndMirror(ctx context.Context) error {
 	if err := m.connect(ctx); err != nil {
-		return m.explain(diagnose(ctx, m.peer, err))
+		return m.explain(Diagnose(ctx, m.peer, err))
 	}
 	if m.interrupted {
 		m.avoidSilent(ctx)
@@ -152,7 +152,7 @@ func (m *mirror) connectAndMirror(ctx context.Context) error {
 	ctx = clientv3.WithRequireLeader(ctx)
 	s, err := m.takeOver(ctx)
 	if err != nil {
-		return m.explain(diagnose(ctx, m.peer, err))
+		return m.explain(Diagnose(ctx, m.peer, err))
 	}
 	return m.explain(s.run(ctx))
 }

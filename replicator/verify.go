@@ -128,7 +128,7 @@ func Verify(ctx context.Context, source Source, peer Peer, options VerifyOptions
 	}
 	client, err := dial(ctx, peer, defaultDialTimeout)
 	if err != nil {
-		return Verification{}, diagnose(ctx, peer, err)
+		return Verification{}, Diagnose(ctx, peer, err)
 	}
 	defer func() { _ = client.Close() }() // nothing is under way any more
 	v := &verifier{
@@ -138,7 +138,7 @@ func Verify(ctx context.Context, source Source, peer Peer, options VerifyOptions
 		result: Verification{Origin: origin, Peer: peer.Region},
 	}
 	if err := v.begin(clientv3.WithRequireLeader(ctx)); err != nil {
-		return v.result, diagnose(ctx, peer, err)
+		return v.result, Diagnose(ctx, peer, err)
 	}
 	return v.result, v.scan(clientv3.WithRequireLeader(ctx))
 }

@@ -111,6 +111,7 @@ func TestBootstrapDryRun(t *testing.T) {
 	for _, wrong := range [][]string{
 		{"peer", "bootstrap", "--no-password", "--dry-run"},
 		{"peer", "bootstrap", "--origin", "a", "--dry-run"},
+		{"peer", "bootstrap", "--origin", "local", "--no-password", "--dry-run"},
 		{"peer", "bootstrap", "--origin", "a", "--mirror-user", "root", "--no-password", "--dry-run"},
 		{"peer", "check", "--region", "a"},
 		{"mirror", "verify", "--region", "a", "--etcd-endpoints", "h:1"},

@@ -75,6 +75,10 @@ func (f *clientFlags) dial() (*remote.Registry, error) {
 // secure reports whether the flags ask for TLS.
 func (f *clientFlags) secure() bool { return f.tls || f.ca != "" || f.cert != "" }
 
+// anonymous reports whether the registrar learns by TLS who it is, and not who asks.
+// One that wants to know closes the connection, and says why too late for some calls.
+func (f *clientFlags) anonymous() bool { return f.secure() && f.cert == "" }
+
 // ask connects to the registrar for one question. What could not be asked is not
 // known: the exit code says so.
 func (a *app) ask(ctx context.Context, question func(context.Context, *remote.Registry) error) error {
@@ -113,14 +117,26 @@ func (a *app) explain(err error) error {
 	case !unreachable(err):
 		return err
 	case c.answered.Load():
-		return fmt.Errorf("the registrar at %s cannot do it now: %w; try again", at, err)
+		return fmt.Errorf("the registrar at %s cannot do it now: %w%s", at, err, again(err))
 	case c.sent.Load():
 		return fmt.Errorf("the registrar at %s was asked and did not answer: %w; try again", at, err)
+	case a.client.anonymous() && strings.Contains(err.Error(), "certificate required"):
+		return fmt.Errorf("the registrar at %s asks who you are: %w; give --tls-cert and --tls-key", at, err)
 	case otherTransport(err):
 		return fmt.Errorf("the registrar at %s and this command do not speak the same: %w; give --tls or --tls-ca where it serves TLS, and neither where it serves plain text; --registrar takes its gRPC address", at, err)
+	case a.client.anonymous():
+		return fmt.Errorf("no answer from the registrar at %s: %w; is it running there? If it asks for a client certificate, give --tls-cert and --tls-key", at, err)
 	default:
 		return fmt.Errorf("no answer from the registrar at %s: %w; is it running there? Name another with --registrar or %s", at, err, registrarVariable)
 	}
+}
+
+// again is what to do about err, unless it says so itself.
+func again(err error) string {
+	if strings.HasSuffix(err.Error(), "try again") {
+		return ""
+	}
+	return "; try again"
 }
 
 // otherTransport reports whether err is of a connection that came about and whose

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
+	"github.com/aether-federation/aether/internal/certtest"
 	"github.com/aether-federation/aether/internal/freeport"
 )
 
@@ -82,6 +83,7 @@ func TestErrorsOfClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	secure := serveSick(t, sick{}, grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12})))
+	asking, authorities := serveAsking(t)
 	away, silent := serveSick(t, sick{}), serveSick(t, sick{silent: make(chan struct{})})
 	const register, services = "register hello 10.0.0.1 --port http=1", "services"
 	tests := []struct {
@@ -97,6 +99,7 @@ func TestErrorsOfClients(t *testing.T) {
 		{register, silent, exitUnsure, "did not answer"},
 		{services, secure, exitUnsure, "give --tls"},
 		{register, away + " --tls", exitFailed, "give --tls"},
+		{services, asking + " --tls-ca " + authorities.CA(), exitUnsure, "give --tls-cert"},
 		{services, webServer(t), exitUnsure, "is no registrar"},
 		{services, away + " --timeout 0s", exitUsage, "want more than zero"},
 		{"sweep --dry-run --accept 3", away, exitUsage, "exclude each other"},
@@ -111,4 +114,32 @@ func TestErrorsOfClients(t *testing.T) {
 			t.Errorf("aether %s: exit code %d, %q, want %d and %q", strings.Join(args, " "), code, errOut.String(), tt.code, tt.want)
 		}
 	}
+}
+
+// An etcd that does not let somebody in tells etcd's client of no more than the time
+// it took.
+func TestBootstrapSaysWhyItCannotReachAnEtcd(t *testing.T) {
+	asking, authorities := serveAsking(t)
+	var out, errOut bytes.Buffer
+	args := []string{"peer", "bootstrap", "--origin", "a", "--no-password", "--etcd-endpoints", "https://" + asking, "--etcd-ca", authorities.CA()}
+	code := run(t.Context(), args, streams{out: &out, err: &errOut})
+	if code != exitFailed || !strings.Contains(errOut.String(), "certificate required") {
+		t.Errorf("exit code %d, %s%s, want that a certificate is required", code, out.String(), errOut.String())
+	}
+}
+
+// serveAsking serves TLS to clients that show a certificate, and returns its address
+// and the authority of both.
+func serveAsking(t *testing.T) (string, *certtest.Authority) {
+	t.Helper()
+	authorities := certtest.New(t)
+	authorities.Server("server")
+	pair, err := tls.LoadX509KeyPair(authorities.Cert("server"), authorities.Key("server"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serveSick(t, sick{}, grpc.Creds(credentials.NewTLS(&tls.Config{
+		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair},
+		ClientCAs: authorities.TLS("").RootCAs, ClientAuth: tls.RequireAndVerifyClientCert,
+	}))), authorities
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/aether-federation/aether/internal/config"
 	"github.com/aether-federation/aether/registry"
 	"github.com/aether-federation/aether/registry/etcd"
+	"github.com/aether-federation/aether/registry/keyspace"
 	"github.com/aether-federation/aether/registry/remote"
 	"github.com/aether-federation/aether/replicator"
 )
@@ -144,6 +145,8 @@ func onePeer(peers []replicator.Peer, name string) (replicator.Peer, error) {
 type source struct {
 	*etcd.Store
 	client *etcd.Client
+	// etcd is how it was dialled.
+	etcd replicator.Peer
 }
 
 // dialOwn connects to the own etcd; it writes nothing there.
@@ -174,7 +177,18 @@ func (d *direct) dialOwn(ctx context.Context) (*source, error) {
 	if err != nil {
 		return nil, usage(errors.Join(err, client.Close()))
 	}
-	return &source{Store: store, client: client}, nil
+	return &source{Store: store, client: client, etcd: own}, nil
+}
+
+// reach is an error, which says why where that can be told, if the etcd does not
+// answer one question. That it refuses to is an answer.
+func (s *source) reach(ctx context.Context) error {
+	asked, cancel := context.WithTimeout(ctx, etcdPatience)
+	defer cancel()
+	if _, err := s.client.Get(asked, keyspace.StoreKey); errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("reach the etcd at %s: %w", strings.Join(s.etcd.Endpoints, ","), replicator.Diagnose(ctx, s.etcd, err))
+	}
+	return nil
 }
 
 func (s *source) close() { _ = s.client.Close() } // nothing is under way any more

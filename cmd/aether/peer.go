@@ -81,6 +81,9 @@ func (a *app) peerBootstrap(ctx context.Context, d *direct, f bootstrapFlags) (e
 		return err
 	}
 	defer peer.close()
+	if err := peer.reach(ctx); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, 6*etcdPatience)
 	defer cancel()
 	return replicator.Bootstrap(ctx, peer.Client(), f.Grant, func(s replicator.Step) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -35,7 +36,7 @@ xds:///<service>[:<port name>]:
   GRPC_XDS_BOOTSTRAP=bootstrap.json my-client
 
 No registrar is asked. --registrar may name several, separated by commas; the file
-has them in that order. Files for TLS are named in it, not copied into it.`,
+has them in that order. Files for TLS are named in it, absolutely, not copied into it.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("network") {
@@ -63,7 +64,9 @@ func (a *app) xdsBootstrap(b xds.Bootstrap, file string) error {
 	if (a.client.cert == "") != (a.client.key == "") {
 		return usage(errKeyPair)
 	}
-	b.TLS, b.CA, b.Cert, b.Key = a.client.secure(), a.client.ca, a.client.cert, a.client.key
+	if err := a.client.nameFiles(&b); err != nil {
+		return err
+	}
 	if b.Node == "" {
 		host, err := os.Hostname()
 		if err != nil {
@@ -81,6 +84,23 @@ func (a *app) xdsBootstrap(b xds.Bootstrap, file string) error {
 	}
 	if err := os.WriteFile(file, text, 0o644); err != nil {
 		return fmt.Errorf("write bootstrap: %w", err)
+	}
+	return nil
+}
+
+// nameFiles tells b of the files for TLS by absolute names: the client that reads
+// them may run in another directory.
+func (f *clientFlags) nameFiles(b *xds.Bootstrap) error {
+	b.TLS, b.CA, b.Cert, b.Key = f.secure(), f.ca, f.cert, f.key
+	for _, name := range []*string{&b.CA, &b.Cert, &b.Key} {
+		if *name == "" {
+			continue
+		}
+		absolute, err := filepath.Abs(*name)
+		if err != nil {
+			return fmt.Errorf("name file %s: %w", *name, err)
+		}
+		*name = absolute
 	}
 	return nil
 }
@@ -214,9 +234,21 @@ func (a *app) xdsShareTable(shown xds.Shown) error {
 	if err := t.flush(); err != nil {
 		return err
 	}
-	if shown.LeftOut == 0 {
-		return nil
+	if note := shownNote(shown); note != "" {
+		_, err := fmt.Fprintln(a.out, note)
+		return err
 	}
-	_, err := fmt.Fprintf(a.out, "%d left out: in another network, with no gateway to it\n", shown.LeftOut)
-	return err
+	return nil
+}
+
+// shownNote says what a table of addresses does not.
+func shownNote(shown xds.Shown) string {
+	switch {
+	case shown.LeftOut > 0:
+		return fmt.Sprintf("%d left out: in another network than the client, with no gateway to it (an endpoint that names no network is in one of its own)", shown.LeftOut)
+	case len(shown.Localities) == 0:
+		return "no endpoint: calls fail until one is registered that has this port"
+	default:
+		return ""
+	}
 }

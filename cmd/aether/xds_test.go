@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -10,11 +11,16 @@ import (
 )
 
 func TestXDSBootstrap(t *testing.T) {
+	here, err := filepath.Abs("xds_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
 	tests := []struct {
 		args string
 		code int
 		want string
 	}{
+		{"--registrar r:1 --tls-ca xds_test.go", exitFine, `"ca_certificate_file":"` + here + `"`},
 		{"--registrar r:1,s:2 --node n --region a --zone a1 --network x", exitFine, `"server_uri":"s:2"`},
 		{"--registrar r:1 --node n --network=", exitFine, `"metadata":{"network":""}`},
 		{"--registrar r:1 --node n", exitFine, `"node":{"id":"n","locality":{}}`},
@@ -56,5 +62,18 @@ func TestXDSStatusTellsOfRefusals(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), "n2: eds api refused: no") {
 		t.Errorf("the table:\n%s", out.String())
+	}
+}
+
+func TestShownNote(t *testing.T) {
+	for want, shown := range map[string]xds.Shown{
+		"":                           {Localities: []xds.Share{{}}},
+		"no endpoint":                {},
+		"names no network":           {LeftOut: 2},
+		"1 left out: in another net": {LeftOut: 1, Localities: []xds.Share{{}}},
+	} {
+		if got := shownNote(shown); !strings.Contains(got, want) || (want == "") != (got == "") {
+			t.Errorf("%+v: %q, want %q", shown, got, want)
+		}
 	}
 }

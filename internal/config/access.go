@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 
 	"go.yaml.in/yaml/v3"
 
@@ -22,7 +23,7 @@ func ParseAccess(document []byte) (*access.Policy, error) {
 	}
 	d := yaml.NewDecoder(bytes.NewReader(document))
 	d.KnownFields(true)
-	if err := d.Decode(&file); err != nil {
+	if err := d.Decode(&file); err != nil && !errors.Is(err, io.EOF) { // of an empty file, too, there are no rules
 		return nil, err
 	}
 	if len(file.Rules) == 0 {
@@ -39,7 +40,8 @@ func (c Registrar) validateAccess() error {
 	if c.TLSClientCA == "" && c.Auth != "" && c.Auth != AuthOff {
 		errs = append(errs, errors.New("--auth needs clients that prove who they are: give --tls-client-ca too"))
 	}
-	if c.ClientRate < 0 || c.ClientBurst < 0 || c.ClientStreams < 0 || c.ClientConnections < 0 {
+	if !(c.ClientRate >= 0) || // NaN is neither
+		c.ClientBurst < 0 || c.ClientStreams < 0 || c.ClientConnections < 0 {
 		errs = append(errs, errors.New("--client-rate, --client-burst, --client-streams and --client-connections must not be negative"))
 	}
 	if c.ClientRate > 0 && c.ClientBurst == 0 {

@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -130,6 +131,10 @@ func TestValidate(t *testing.T) {
 		{"region order", func(c *config.Registrar) { c.RegionOrder = []string{"a", "b", "a"} }, "twice"},
 		{"region of the order", func(c *config.Registrar) { c.RegionOrder = []string{"a/b"} }, "region order"},
 		{"spill factor", func(c *config.Registrar) { c.SpillFactor = 0.5 }, "spill factor"},
+		{"no number as a spill factor", func(c *config.Registrar) { c.SpillFactor = math.NaN() }, "spill factor"},
+		{"no number as a spill ceiling", func(c *config.Registrar) { c.SpillCeiling = math.NaN() }, "spill ceiling"},
+		{"no number as a share", func(c *config.Registrar) { c.SweepMaxShare = math.NaN() }, "--sweep-max-share"},
+		{"no number as a rate", func(c *config.Registrar) { c.ClientRate = math.NaN() }, "--client-rate"},
 		{"no spill ceiling", func(c *config.Registrar) { c.SpillCeiling = 0 }, "--spill-ceiling"},
 		{"spill ceiling", func(c *config.Registrar) { c.SpillCeiling = 1.5 }, "spill ceiling"},
 		{"level", func(c *config.Registrar) { c.LogLevel = "loud" }, "--log-level"},

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/aether-federation/aether/internal/certtest"
@@ -37,6 +38,9 @@ func TestSamplePolicyIsRead(t *testing.T) {
 	}
 	if _, err := config.ParseAccess(b); err != nil {
 		t.Error(err)
+	}
+	if _, err := config.ParseAccess(nil); err == nil || !strings.Contains(err.Error(), "no rules") {
+		t.Errorf("an empty file: %v, want that there are no rules", err)
 	}
 	for name, document := range map[string]string{"empty": "", "no rules": "rules: []", "an unknown key": "rule: []", "a role": "rules: [{role: x}]"} {
 		if _, err := config.ParseAccess([]byte(document)); err == nil {

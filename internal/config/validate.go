@@ -129,7 +129,7 @@ func (c Registrar) validateSweep() error {
 	if c.SweepGrace < minSweepGrace {
 		errs = append(errs, fmt.Errorf("--sweep-grace %v: want %v at least", c.SweepGrace, minSweepGrace))
 	}
-	if c.SweepMaxShare <= 0 || c.SweepMaxShare > 1 {
+	if !(c.SweepMaxShare > 0 && c.SweepMaxShare <= 1) {
 		errs = append(errs, fmt.Errorf("--sweep-max-share %g: want more than 0 and at most 1", c.SweepMaxShare))
 	}
 	return errors.Join(errs...)

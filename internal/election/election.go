@@ -75,7 +75,7 @@ func (l *Leadership) Publish(ctx context.Context, value string) error {
 func Run(ctx context.Context, c Config, lead func(context.Context, *Leadership) error) error {
 	for ctx.Err() == nil {
 		if err := term(ctx, c, lead); err != nil && ctx.Err() == nil {
-			c.Log.Warn("election is held again", "election", c.Prefix, "error", err)
+			c.Log.Warn("election broke off, campaigning again", "election", c.Prefix, "error", err)
 			pause(ctx)
 		}
 	}

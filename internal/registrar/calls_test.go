@@ -2,6 +2,7 @@ package registrar
 
 import (
 	"testing"
+	"time"
 
 	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
 	"github.com/aether-federation/aether/internal/access"
@@ -91,5 +92,14 @@ func TestOperationAndCost(t *testing.T) {
 	}
 	if got := costOf(&registryv1.ListRequest{}); got != 1 {
 		t.Errorf("a list costs %d", got)
+	}
+}
+
+func TestPatienceGrowsWithTheCall(t *testing.T) {
+	s := &service{writeTimeout: 3 * time.Second}
+	for endpoints, want := range map[int]time.Duration{0: 3 * time.Second, 128: 3 * time.Second, 10_000: 9 * time.Second} {
+		if got := s.patience(endpoints); got != want {
+			t.Errorf("%d endpoints have %v, want %v", endpoints, got, want)
+		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/aether-federation/aether/internal/access"
 	"github.com/aether-federation/aether/internal/serving"
 	"github.com/aether-federation/aether/registry"
+	"github.com/aether-federation/aether/registry/wire"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
@@ -60,29 +61,39 @@ func withCaller(ctx context.Context, c caller) context.Context {
 }
 
 // enter decides on one call: whether the caller may, and whether not too often.
-func (g *guard) enter(ctx context.Context, operation string, a access.Action, cost int) error {
+// The request is nil where it is not read yet.
+func (g *guard) enter(ctx context.Context, operation string, a access.Action, req any) error {
 	if a.Need == access.Probe {
 		return nil
 	}
-	if err := g.limiter.Call(callerOf(ctx).name(), cost, time.Now()); err != nil {
+	if err := g.limiter.Call(callerOf(ctx).name(), costOf(req), time.Now()); err != nil {
 		g.metrics.limited.WithLabelValues("calls").Inc()
 		return err
 	}
-	return g.permit(ctx, operation, a)
+	err := g.decide(ctx, a)
+	if err != nil && a.Need >= access.Write {
+		g.audit.record(ctx, operation, keysOf(req), err)
+	}
+	return err
 }
 
-// permit decides whether the caller may do a. A write that is denied is audited.
-func (g *guard) permit(ctx context.Context, operation string, a access.Action) error {
+// permit decides whether the caller may do a, which is a write, to these endpoints.
+// One that is denied is audited.
+func (g *guard) permit(ctx context.Context, operation string, a access.Action, keys []registry.Key) error {
+	err := g.decide(ctx, a)
+	if err != nil {
+		g.audit.record(ctx, operation, keys, err)
+	}
+	return err
+}
+
+func (g *guard) decide(ctx context.Context, a access.Action) error {
 	if g.policy == nil {
 		return nil
 	}
 	err := g.policy.Decide(callerOf(ctx).identity, a)
-	if err == nil {
-		return nil
-	}
-	g.metrics.denied.Inc()
-	if a.Need >= access.Write {
-		g.audit.record(ctx, operation, nil, err)
+	if err != nil {
+		g.metrics.denied.Inc()
 	}
 	return err
 }
@@ -118,7 +129,7 @@ func grpcCaller(ctx context.Context) caller {
 func (g *guard) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	ctx = withCaller(ctx, grpcCaller(ctx))
 	a := access.Action{Need: needOf(info.FullMethod), Nodes: nodesOf(req)}
-	if err := g.enter(ctx, operationOf(info.FullMethod), a, costOf(req)); err != nil {
+	if err := g.enter(ctx, operationOf(info.FullMethod), a, req); err != nil {
 		return nil, err
 	}
 	return handler(ctx, req)
@@ -127,7 +138,7 @@ func (g *guard) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 func (g *guard) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	ctx := withCaller(stream.Context(), grpcCaller(stream.Context()))
 	a := access.Action{Need: needOf(info.FullMethod)}
-	if err := g.enter(ctx, operationOf(info.FullMethod), a, 1); err != nil {
+	if err := g.enter(ctx, operationOf(info.FullMethod), a, nil); err != nil {
 		return err
 	}
 	done, err := g.open(ctx)
@@ -199,6 +210,21 @@ func nodesOf(req any) []string {
 	return nodes
 }
 
+// keysOf returns the endpoints that a request is about, as far as it names them.
+func keysOf(req any) []registry.Key {
+	batch, ok := req.(endpointBatch)
+	if !ok {
+		return nil
+	}
+	var keys []registry.Key
+	for _, e := range batch.GetEndpoints() {
+		if key, err := wire.KeyFromProto(e); err == nil {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
 // costOf counts a call by its endpoints.
 func costOf(req any) int {
 	batch, ok := req.(endpointBatch)
@@ -212,7 +238,7 @@ func costOf(req any) int {
 func (w web) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		ctx := withCaller(r.Context(), caller{identity: identityOf(r.TLS), address: r.RemoteAddr})
-		err := w.guard.enter(ctx, strings.ToLower(r.Method), access.Action{Need: webNeed(r)}, 1)
+		err := w.guard.enter(ctx, strings.ToLower(r.Method), access.Action{Need: webNeed(r)}, nil)
 		if err != nil {
 			serving.Fail(out, err)
 			return

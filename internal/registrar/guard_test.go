@@ -100,6 +100,22 @@ func (l *lines) audits(t *testing.T) []string {
 	return out
 }
 
+// denials returns the endpoints that each denied write named.
+func (l *lines) denials(t *testing.T) []string {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []string
+	for line := range strings.Lines(l.buf.String()) {
+		var m map[string]any
+		fatal(t, json.Unmarshal([]byte(line), &m))
+		if m["outcome"] == "denied" {
+			out = append(out, fmt.Sprint(m["endpoints"]))
+		}
+	}
+	return out
+}
+
 // guarded runs a registrar that asks who its clients are.
 func guarded(t *testing.T, s *signer, log *lines, changes ...func(*registrar.Config)) *node {
 	t.Helper()
@@ -172,6 +188,11 @@ func TestWhoMayDoWhatOverGRPC(t *testing.T) {
 	}
 	if got := log.audits(t); strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("audited:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	for i, named := range log.denials(t) {
+		if named == "[]" {
+			t.Errorf("denied write %d is audited without the endpoints that it was about", i)
+		}
 	}
 }
 

@@ -78,10 +78,10 @@ func (s *service) report(ctx context.Context, req *registryv1.ReportRequest) (*r
 	if err != nil {
 		return nil, err
 	}
-	if err := s.guard.permit(ctx, "report", access.Action{Need: access.Write, Nodes: []string{r.node}}); err != nil {
+	if err := s.guard.permit(ctx, "report", access.Action{Need: access.Write, Nodes: []string{r.node}}, keysOf(req)); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.writeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.patience(len(req.GetEndpoints())))
 	defer cancel()
 	start := time.Now()
 	answer, a, err := s.reconcile(ctx, r)
@@ -188,10 +188,10 @@ func (s *service) setHealth(ctx context.Context, claims []registry.Claim, health
 	for i, c := range claims {
 		keys[i], nodes[i] = c.Key, c.Node
 	}
-	if err := s.guard.permit(ctx, "set_health", access.Action{Need: access.Write, Nodes: nodes}); err != nil {
+	if err := s.guard.permit(ctx, "set_health", access.Action{Need: access.Write, Nodes: nodes}, keys); err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.writeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.patience(len(keys)))
 	defer cancel()
 	start := time.Now()
 	var rev registry.Revision
@@ -232,7 +232,7 @@ func (s rpc) Sweep(ctx context.Context, req *registryv1.SweepRequest) (*registry
 	}
 	const accept = "sweep_accept"
 	if !req.GetDryRun() {
-		if err := s.guard.permit(ctx, accept, access.Action{Need: access.Administer}); err != nil {
+		if err := s.guard.permit(ctx, accept, access.Action{Need: access.Administer}, nil); err != nil {
 			return nil, err
 		}
 	}

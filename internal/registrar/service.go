@@ -39,10 +39,10 @@ func (s *service) register(ctx context.Context, ttl time.Duration, endpoints []r
 	for i, e := range endpoints {
 		keys[i], nodes[i] = e.Key, e.Node
 	}
-	if err := s.guard.permit(ctx, "register", access.Action{Need: access.Write, Nodes: nodes}); err != nil {
+	if err := s.guard.permit(ctx, "register", access.Action{Need: access.Write, Nodes: nodes}, keys); err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.writeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.patience(len(keys)))
 	defer cancel()
 	start := time.Now()
 	var rev registry.Revision
@@ -68,10 +68,10 @@ func (s *service) unregister(ctx context.Context, claims []registry.Claim) (int,
 	for i, c := range claims {
 		keys[i], nodes[i] = c.Key, c.Node
 	}
-	if err := s.guard.permit(ctx, "unregister", access.Action{Need: access.Write, Nodes: nodes}); err != nil {
+	if err := s.guard.permit(ctx, "unregister", access.Action{Need: access.Write, Nodes: nodes}, keys); err != nil {
 		return 0, "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.writeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.patience(len(keys)))
 	defer cancel()
 	start := time.Now()
 	var removed int
@@ -84,6 +84,15 @@ func (s *service) unregister(ctx context.Context, claims []registry.Claim) (int,
 	s.metrics.wrote("unregister", start, err)
 	s.guard.audit.record(ctx, "unregister", keys, err)
 	return removed, rev, err
+}
+
+// patiencePer is after how many endpoints a call may last as long again, so that a
+// busy etcd takes the largest ones too.
+const patiencePer = 4000
+
+// patience bounds a write of so many endpoints.
+func (s *service) patience(endpoints int) time.Duration {
+	return s.writeTimeout * time.Duration(1+endpoints/patiencePer)
 }
 
 // writable fails at once while the own etcd is known to be away: a write would only

@@ -49,10 +49,10 @@ func (t Translation) Validate() error {
 		seen[region] = true
 	}
 	s := t.Spill.withDefaults()
-	if s.Factor < 1 || s.Factor > maxFactor {
+	if !(s.Factor >= 1 && s.Factor <= maxFactor) { // NaN is neither
 		errs = append(errs, sentence("The spill factor is %g, and has to be from 1 to %d.", s.Factor, maxFactor))
 	}
-	if s.Ceiling <= 0 || s.Ceiling > 1 {
+	if !(s.Ceiling > 0 && s.Ceiling <= 1) {
 		errs = append(errs, sentence("The spill ceiling is %g, and has to be more than 0 and at most 1.", s.Ceiling))
 	}
 	return errors.Join(errs...)

@@ -96,10 +96,10 @@ func (f *follower) request(ctx context.Context, w clientv3.Watcher, p proof, pro
 
 func (f *follower) logProof(err error) {
 	if err != nil {
-		f.log.Warn("cannot prove the watch current", "prefix", f.span.begin, "error", err)
+		f.log.Warn("the own etcd does not prove that the view is current, serving it as it is", "prefix", f.span.begin, "error", err)
 		return
 	}
-	f.log.Info("can prove the watch current again", "prefix", f.span.begin)
+	f.log.Info("the own etcd proves the view current again", "prefix", f.span.begin)
 }
 
 // check returns errRestored if p comes from another store than the one followed:

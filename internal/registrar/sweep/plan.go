@@ -57,6 +57,17 @@ type Plan struct {
 	Endpoints int
 }
 
+// swept is p once what was due has gone, by so many removals.
+func (p Plan) swept(removed int) Plan {
+	ghosts := make([]Ghost, 0, len(p.Ghosts))
+	for _, g := range p.Ghosts {
+		if !g.Due {
+			ghosts = append(ghosts, g)
+		}
+	}
+	return Plan{Unproven: p.Unproven, Ghosts: ghosts, Endpoints: p.Endpoints - removed}
+}
+
 // Ghost is a node that is absent and holds endpoints.
 type Ghost struct {
 	Node     string

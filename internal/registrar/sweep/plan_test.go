@@ -206,3 +206,15 @@ func TestNothingGoesUnproven(t *testing.T) {
 		}
 	})
 }
+
+// What an operator let go is not told as held, and due, until the next pass.
+func TestSweptIsNotDueAnyMore(t *testing.T) {
+	p := Plan{Held: "too many", Due: 20, Endpoints: 30, Ghosts: []Ghost{{Node: "gone", Due: true}, {Node: "away"}}}
+	got := p.swept(20)
+	if got.Held != "" || got.Due != 0 || got.Endpoints != 10 || len(got.Ghosts) != 1 || got.Ghosts[0].Node != "away" {
+		t.Errorf("got %+v, want the node that is not due, among 10 endpoints", got)
+	}
+	if p.Due != 20 || len(p.Ghosts) != 2 {
+		t.Errorf("the plan itself became %+v", p)
+	}
+}

@@ -245,7 +245,13 @@ func (s *Sweeper) Accept(ctx context.Context, most int) (removed []registry.Key,
 		return nil, registry.Errorf(registry.Conflict, "%d endpoints are due by now, more than the %d that were accepted: look again", plan.Due, most)
 	}
 	s.c.Log.Warn("an accepted sweep passes the brake", "due", plan.Due, "accepted", most)
-	return s.remove(ctx, plan)
+	removed, err = s.remove(ctx, plan)
+	if err == nil { // what went is not told as due until the next pass
+		s.mu.Lock()
+		s.plan = plan.swept(len(removed))
+		s.mu.Unlock()
+	}
+	return removed, err
 }
 
 func ghostsOf(g Ghost) []etcd.Ghost {
@@ -286,7 +292,7 @@ func (s *Sweeper) Sweep() *registryv1.SweepResponse {
 		if g.Due {
 			reason = "node " + g.Node + " is absent for longer than the grace"
 		}
-		for _, h := range g.Holdings {
+		for _, h := range sorted(g.Holdings) {
 			if len(answer.Ghosts) == maxGhosts {
 				return answer
 			}
@@ -296,4 +302,11 @@ func (s *Sweeper) Sweep() *registryv1.SweepResponse {
 		}
 	}
 	return answer
+}
+
+// sorted returns holdings in the order of their keys, as people look for them.
+func sorted(holdings []registrar.Holding) []registrar.Holding {
+	return slices.SortedFunc(slices.Values(holdings), func(a, b registrar.Holding) int {
+		return a.Endpoint.Key.Compare(b.Endpoint.Key)
+	})
 }
