@@ -82,7 +82,7 @@ func (f *fleet) start() {
 		Origin: registry.Origin{Region: "a", Cluster: "c1"}, Store: store, Feed: etcdfeed.New(feed), GRPC: l, HTTP: web, Limits: f.limits,
 	})
 	must(f.b, err)
-	x, err := xds.New(xds.Config{Source: s.View(), Home: xds.Client{Locality: registry.Locality{Region: "a"}}})
+	x, err := xds.New(xds.Config{Source: s.View(), Home: func() xds.Client { return xds.Client{Locality: registry.Locality{Region: "a"}} }})
 	must(f.b, err)
 	x.Register(s)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/aether-federation/aether/internal/netnstest"
+	"github.com/aether-federation/aether/registry/keyspace"
 )
 
 const (
@@ -38,6 +41,9 @@ func TestRegionFailover(t *testing.T) {
 		t.Logf("--- %s", s.name)
 		begin := time.Now()
 		s.do(&story{f})
+		for _, r := range f.regions {
+			r.settled(f.regions)
+		}
 		for _, g := range groups {
 			t.Logf("    failed calls to the %s: %s", g.name, counts(f.failed(g, begin)))
 		}
@@ -152,10 +158,25 @@ func (s *story) lost(begin time.Time, late time.Duration) {
 	if most := s.ttl + withdrawalMargin + late; last.Sub(begin) > most {
 		s.t.Errorf("withdrawn after %v, the most is %v", last.Sub(begin), most)
 	}
+	left := eventually(s.t, "its keys have left the etcd", func() bool { return s.left() == 0 })
+	s.say("more until its keys have left the etcd", left)
+	if took, most := time.Since(begin), s.ttl+withdrawalMargin+late; took > most {
+		s.t.Errorf("its keys left the etcd after %v, the most is %v", took, most)
+	}
 	// The last keepalive was sent up to a tenth of the TTL before.
 	if least := s.ttl * 8 / 10; first.Sub(begin) < least {
 		s.t.Errorf("withdrawn after %v, the least is %v", first.Sub(begin), least)
 	}
+}
+
+// left is how many keys of region b the etcd of region a holds.
+func (s *story) left() int64 {
+	s.t.Helper()
+	held, err := s.peer.Get(s.t.Context(), keyspace.RegionPrefix("b"), clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return held.Count
 }
 
 // gone checks that no call went to region b after it was withdrawn.

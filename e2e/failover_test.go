@@ -5,6 +5,7 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,16 @@ type fault struct {
 	loses bool
 	begin func(*fleet)
 	end   func(*fleet)
+}
+
+// asked are the faults whose name AETHER_CAUSES matches.
+func asked(t *testing.T) []fault {
+	t.Helper()
+	which, err := regexp.Compile(os.Getenv("AETHER_CAUSES"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(faults(), func(x fault) bool { return !which.MatchString(x.name) })
 }
 
 // faults returns all of them. What begin picked is what end mends.
@@ -50,6 +61,8 @@ type run struct {
 	// lastCall and failed are those of the groups that call the region.
 	lastCall map[group]time.Duration
 	failed   map[group]map[clientstest.Kind]int
+	// after are the calls that failed once the fault was over.
+	after map[group]map[clientstest.Kind]int
 }
 
 // callers are the groups that call region b.
@@ -67,14 +80,15 @@ func TestFailoverTimes(t *testing.T) {
 		}
 	}
 	f := newFleet(t)
-	all := faults()
+	all := asked(t)
 	results := make([][]run, len(all))
 	for i := range runs {
 		for k, fault := range all {
 			r := f.suffer(fault)
 			results[k] = append(results[k], r)
 			for _, g := range callers {
-				t.Logf("%s, run %d, %s: withdrawn %v, last call %v, failed %s", fault.name, i+1, g.name, r.withdrawn, r.lastCall[g], counts(r.failed[g]))
+				t.Logf("%s, run %d, %s: withdrawn %v, last call %v, failed %s, afterwards %s", fault.name, i+1, g.name,
+					r.withdrawn, r.lastCall[g], counts(r.failed[g]), counts(r.after[g]))
 			}
 		}
 	}
@@ -87,7 +101,10 @@ func (f *fleet) suffer(x fault) run {
 	backends := f.b.backends
 	begin := time.Now()
 	x.begin(f)
-	r := run{lastCall: map[group]time.Duration{}, failed: map[group]map[clientstest.Kind]int{}}
+	r := run{
+		lastCall: map[group]time.Duration{},
+		failed:   map[group]map[clientstest.Kind]int{}, after: map[group]map[clientstest.Kind]int{},
+	}
 	if x.loses {
 		_, last := f.awaitWithdrawal(begin)
 		r.withdrawn = last.Sub(begin)
@@ -101,10 +118,12 @@ func (f *fleet) suffer(x fault) run {
 		}
 		r.failed[g] = f.failed(g, begin)
 	}
+	over := time.Now()
 	x.end(f)
 	f.awaitWhole()
 	for _, g := range callers {
 		f.reach(g, backends...)
+		r.after[g] = f.failed(g, over)
 	}
 	f.promised(x, begin, r)
 	return r
@@ -130,18 +149,17 @@ func (f *fleet) promised(x fault, begin time.Time, r run) {
 			f.t.Errorf("%s: last call to the %s after %v, the most is %v", x.name, g.name, r.lastCall[g], most)
 		}
 		if !x.loses {
-			f.unharmed(x, g, r.failed[g])
+			f.unharmed(x, g, begin)
 		}
 	}
-	f.unharmed(x, atHome, f.failed(atHome, begin))
+	f.unharmed(x, atHome, begin)
 }
 
-func (f *fleet) unharmed(x fault, g group, failed map[clientstest.Kind]int) {
+// unharmed fails if a call of a group failed since a fault began.
+func (f *fleet) unharmed(x fault, g group, begin time.Time) {
 	f.t.Helper()
-	for kind, n := range failed {
-		if n > 0 {
-			f.t.Errorf("%s: %d calls of the %s client to the %s failed", x.name, n, kind, g.name)
-		}
+	if failed := f.times(g, begin); failed != "" {
+		f.t.Errorf("%s: calls to the %s failed:%s", x.name, g.name, failed)
 	}
 }
 
@@ -164,8 +182,8 @@ func (f *fleet) leader() *process {
 // table is the result in Markdown: the least, the median and the most of each figure.
 func table(all []fault, results [][]run) string {
 	var b strings.Builder
-	b.WriteString("| cause | runs | withdrawn at the peer, s | clients | last call, s | failed, go | failed, node | failed, python |\n")
-	b.WriteString("|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| cause | runs | withdrawn at the peer, s | clients | last call, s | failed, go | failed, node | failed, python | afterwards: go | node | python |\n")
+	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for k, fault := range all {
 		for _, g := range callers {
 			withdrawn, lastCall := "never", "–"
@@ -176,6 +194,9 @@ func table(all []fault, results [][]run) string {
 			fmt.Fprintf(&b, "| %s | %d | %s | %s | %s |", fault.name, len(results[k]), withdrawn, g.name, lastCall)
 			for _, kind := range clientstest.Kinds {
 				fmt.Fprintf(&b, " %s |", spread(results[k], func(r run) float64 { return float64(r.failed[g][kind]) }, 0))
+			}
+			for _, kind := range clientstest.Kinds {
+				fmt.Fprintf(&b, " %s |", spread(results[k], func(r run) float64 { return float64(r.after[g][kind]) }, 0))
 			}
 			b.WriteString("\n")
 		}

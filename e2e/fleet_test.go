@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/aether-federation/aether/internal/netnstest"
 	"github.com/aether-federation/aether/test/clients/clientstest"
 )
@@ -24,8 +26,10 @@ const (
 	local  = "echo"
 	remote = "shop"
 
-	rate         = 50 // calls per second of each client
-	callDeadline = time.Second
+	rate = 50 // calls per second of each client
+	// callDeadline is long enough for a machine that is busy: with a second, calls
+	// failed that had nothing to do with a fault.
+	callDeadline = 5 * time.Second
 	// silence is how long some clients suffer a connection that does not answer.
 	silence = 2 * time.Second
 )
@@ -53,6 +57,8 @@ type fleet struct {
 	// a, b and c are the regions; clients of both services run in a.
 	a, b, c *region
 	clients map[group][]*clientstest.Client
+	// peer is a client of region a's etcd.
+	peer *clientv3.Client
 	// seen is how region a sees region b.
 	seen *observer
 }
@@ -77,7 +83,7 @@ func newFleet(t *testing.T) *fleet {
 	f.a = newRegion(t, f.network, "a", local)
 	f.b = newRegion(t, f.network, "b", local, remote)
 	f.c = newRegion(t, f.network, "c", local, remote)
-	f.regions = []*region{f.a, f.b, f.c}
+	f.regions, f.peer = []*region{f.a, f.b, f.c}, f.a.etcd.Client(t)
 	for _, r := range f.regions {
 		r.equip(f.regions, "--lease-ttl", f.ttl.String())
 	}
@@ -192,6 +198,17 @@ func (f *fleet) failed(g group, then time.Time) map[clientstest.Kind]int {
 		out[c.Kind] = len(c.Since(then).Failed)
 	}
 	return out
+}
+
+// times says when the failed calls of a group began, after then.
+func (f *fleet) times(g group, then time.Time) string {
+	var b strings.Builder
+	for _, c := range f.clients[g] {
+		for _, failure := range c.Since(then).Failed {
+			fmt.Fprintf(&b, "\n%s %v %v: %s", c.Kind, time.UnixMilli(failure.Started).Sub(then).Round(time.Millisecond), failure.Code, failure.Text)
+		}
+	}
+	return b.String()
 }
 
 // lastCall is when the last call to one of the backends ended, or one failed that

@@ -176,13 +176,32 @@ func (r *region) addresses() string {
 }
 
 // aether runs a client command against the first registrar.
-func (r *region) aether(args ...string) string {
+func (r *region) aether(args ...string) {
 	r.t.Helper()
-	out, err := r.host.Command(binary, append(args, "--registrar", r.grpcAddress(0))...).CombinedOutput()
-	if err != nil {
+	r.command(append(args, "--registrar", r.grpcAddress(0))...)
+}
+
+// command runs an aether command on the region's host.
+func (r *region) command(args ...string) {
+	r.t.Helper()
+	if out, err := r.host.Command(binary, args...).CombinedOutput(); err != nil {
 		r.t.Fatalf("aether %s: %v: %s", strings.Join(args, " "), err, out)
 	}
-	return string(out)
+}
+
+// settled checks that mirrors equal their origin, and that no client refused
+// anything.
+func (r *region) settled(all []*region) {
+	r.t.Helper()
+	for _, o := range all {
+		if o != r {
+			r.command("mirror", "verify", "--region", r.name, "--etcd-endpoints", strings.Join(r.etcd.Endpoints(), ","),
+				"--peer-etcd", o.name+"="+strings.Join(o.etcd.Endpoints(), ","))
+		}
+	}
+	for i := range registrars {
+		r.command("xds", "status", "--registrar", r.grpcAddress(i))
+	}
 }
 
 func (r *region) awaitReady(i int) {

@@ -19,6 +19,8 @@ import (
 
 const registrarVariable = "AETHER_REGISTRAR"
 
+var errKeyPair = errors.New("--tls-cert and --tls-key go together: give both")
+
 // clientFlags say how a registrar is reached.
 type clientFlags struct {
 	registrar     string
@@ -47,7 +49,10 @@ func (f *clientFlags) address() string {
 
 func (f *clientFlags) dial() (*remote.Registry, error) {
 	if (f.cert == "") != (f.key == "") {
-		return nil, usage(errors.New("--tls-cert and --tls-key go together: give both"))
+		return nil, usage(errKeyPair)
+	}
+	if f.timeout <= 0 {
+		return nil, usage(fmt.Errorf("--timeout %v: want more than zero", f.timeout))
 	}
 	if err := config.CheckRegistrar(f.address()); err != nil {
 		return nil, usage(err)
@@ -74,7 +79,7 @@ func (f *clientFlags) secure() bool { return f.tls || f.ca != "" || f.cert != ""
 // known: the exit code says so.
 func (a *app) ask(ctx context.Context, question func(context.Context, *remote.Registry) error) error {
 	err := a.tell(ctx, question)
-	if unreachable(err) {
+	if err != nil && (unreachable(err) || otherTransport(err)) {
 		return &exitError{code: exitUnsure, err: err}
 	}
 	return err
@@ -101,6 +106,10 @@ func (a *app) tell(ctx context.Context, order func(context.Context, *remote.Regi
 func (a *app) explain(err error) error {
 	c, at := &a.client.contact, a.client.address()
 	switch {
+	case err == nil:
+		return nil
+	case noRegistrar(err):
+		return fmt.Errorf("what answers at %s is no registrar: %w; --registrar takes a registrar's gRPC address", at, err)
 	case !unreachable(err):
 		return err
 	case c.answered.Load():
@@ -118,7 +127,13 @@ func (a *app) explain(err error) error {
 // ends did not understand, or trust, each other. gRPC tells it in its text alone.
 func otherTransport(err error) bool {
 	text := err.Error()
-	return strings.Contains(text, "authentication handshake failed") || strings.Contains(text, "server preface")
+	return noRegistrar(err) || strings.Contains(text, "authentication handshake failed") || strings.Contains(text, "server preface")
+}
+
+// noRegistrar reports whether err is of an HTTP server that answered without gRPC,
+// such as a proxy.
+func noRegistrar(err error) bool {
+	return strings.Contains(err.Error(), "unexpected HTTP status code received from server")
 }
 
 func unreachable(err error) bool {

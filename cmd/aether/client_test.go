@@ -5,6 +5,8 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -62,6 +64,17 @@ func serveSick(t *testing.T, s sick, options ...grpc.ServerOption) string {
 	return l.Addr().String()
 }
 
+// webServer serves HTTP/2 without gRPC, as a proxy does, and returns its address.
+func webServer(t *testing.T) string {
+	t.Helper()
+	s := httptest.NewUnstartedServer(http.NotFoundHandler())
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
+}
+
 // TestErrorsOfClients: what is said, and the exit code, depend on how far it came.
 func TestErrorsOfClients(t *testing.T) {
 	nobody, err := freeport.Find()
@@ -84,12 +97,15 @@ func TestErrorsOfClients(t *testing.T) {
 		{register, silent, exitUnsure, "did not answer"},
 		{services, secure, exitUnsure, "give --tls"},
 		{register, away + " --tls", exitFailed, "give --tls"},
+		{services, webServer(t), exitUnsure, "is no registrar"},
+		{services, away + " --timeout 0s", exitUsage, "want more than zero"},
+		{"sweep --dry-run --accept 3", away, exitUsage, "exclude each other"},
 		{services, "http://" + away, exitUsage, "want host:port"},
 		{services, "localhost", exitUsage, "want host:port"},
 	}
 	for _, tt := range tests {
 		var out, errOut bytes.Buffer
-		args := strings.Fields(tt.command + " --timeout 1s --registrar " + tt.registrar)
+		args := strings.Fields(tt.command + " --timeout 1s --registrar " + tt.registrar) // a later --timeout wins
 		code := run(t.Context(), args, streams{out: &out, err: &errOut})
 		if code != tt.code || !strings.Contains(errOut.String(), tt.want) {
 			t.Errorf("aether %s: exit code %d, %q, want %d and %q", strings.Join(args, " "), code, errOut.String(), tt.code, tt.want)

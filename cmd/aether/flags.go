@@ -100,7 +100,7 @@ func agentFlags(f *pflag.FlagSet, c *config.Agent) {
 	f.StringVar(&c.StateDir, "state-dir", c.StateDir, "what is remembered over a restart")
 
 	f.StringSliceVar(&c.WatchServices, "watch-services", c.WatchServices, "services that programs on this machine ask for (none: all)")
-	f.StringSliceVar(&c.RegionOrder, "region-order", c.RegionOrder, "other regions, the nearest first, for DNS")
+	f.StringSliceVar(&c.RegionOrder, "region-order", c.RegionOrder, "other regions, the nearest first, for DNS and xDS")
 	f.StringVar(&c.Socket, "socket", c.Socket, "Unix socket to serve gRPC and HTTP at (none: nowhere)")
 	f.StringVar(&c.GRPCAddress, "grpc-address", c.GRPCAddress, "where to serve gRPC to programs on this machine")
 	f.StringVar(&c.HTTPAddress, "http-address", c.HTTPAddress, "where to serve HTTP to them")

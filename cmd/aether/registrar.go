@@ -203,9 +203,10 @@ func join(c config.Registrar, log *slog.Logger, own *ownEtcd, l *listeners) (pro
 
 // discovery serves the registrar's view by xDS, on the registrar's own gRPC server.
 func discovery(c config.Registrar, log *slog.Logger, r *registrar.Server, reg prometheus.Registerer) (*xds.Server, error) {
+	home := xds.Client{Locality: registry.Locality{Region: c.Region}, Network: c.Network}
 	x, err := xds.New(xds.Config{
 		Source:      r.View(),
-		Home:        xds.Client{Locality: registry.Locality{Region: c.Region}, Network: c.Network},
+		Home:        func() xds.Client { return home },
 		Translation: c.Translation(), Log: log, Metrics: xds.NewMetrics(reg),
 	})
 	if err != nil {

@@ -34,7 +34,9 @@ N is the number that --dry-run calls due. If more are due by then, nothing goes.
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
-			case dry == (accept > 0):
+			case dry && accept > 0:
+				return usage(errors.New("--dry-run and --accept exclude each other: give one"))
+			case !dry && accept == 0:
 				return usage(errors.New("the registrars sweep by themselves: give --dry-run to see what would go, or --accept with how many that may be"))
 			case dry:
 				return a.sweep(cmd.Context())

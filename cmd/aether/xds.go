@@ -60,6 +60,9 @@ func (a *app) xdsBootstrap(b xds.Bootstrap, file string) error {
 		}
 		b.Servers = append(b.Servers, address)
 	}
+	if (a.client.cert == "") != (a.client.key == "") {
+		return usage(errKeyPair)
+	}
 	b.TLS, b.CA, b.Cert, b.Key = a.client.secure(), a.client.ca, a.client.cert, a.client.key
 	if b.Node == "" {
 		host, err := os.Hostname()

@@ -21,7 +21,10 @@ func TestXDSBootstrap(t *testing.T) {
 		{"--registrar r:1 --node n --tls", exitFine, `"type":"tls"`},
 		{"--registrar r", exitUsage, "want host:port"},
 		{"--registrar r:1 --tls-ca /nowhere", exitUsage, "no such file"},
-		{"--registrar r:1 --tls-cert c", exitUsage, "give both"},
+		{"--registrar r:1 --tls-cert c", exitUsage, "--tls-cert and --tls-key go together"},
+		{"--registrar r:1 --region a/b", exitUsage, "region"},
+		{"--registrar r:1 --zone ü", exitUsage, "zone"},
+		{"--registrar r:1 --network a,b", exitUsage, "network"},
 	}
 	for _, tt := range tests {
 		var out, errOut, compact bytes.Buffer

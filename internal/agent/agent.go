@@ -16,6 +16,7 @@ import (
 	"github.com/aether-federation/aether/internal/agent/dns"
 	"github.com/aether-federation/aether/internal/agent/local"
 	"github.com/aether-federation/aether/internal/locality"
+	"github.com/aether-federation/aether/internal/xds"
 	"github.com/aether-federation/aether/registry"
 )
 
@@ -26,7 +27,7 @@ type Config struct {
 	Catalog catalog.Config
 	// Listen is where programs on this machine ask. The agent closes the listeners.
 	Listen Listeners
-	// RegionOrder are other regions, the nearest first, for DNS.
+	// RegionOrder are other regions, the nearest first, for DNS and xDS.
 	RegionOrder []string
 	Log         *slog.Logger
 	Metrics     *prometheus.Registry
@@ -95,16 +96,47 @@ func (a *Agent) addLocal() error {
 	if len(l.GRPC)+len(l.HTTP)+len(l.Both) == 0 {
 		return nil
 	}
+	discovery, err := a.discovery()
+	if err != nil {
+		return err
+	}
 	server, err := local.New(local.Config{
 		Catalog: a.catalog, View: a.catalog.View, Node: a.node, GRPC: l.GRPC, HTTP: l.HTTP, Both: l.Both,
-		HandleHTTP: func(mux *http.ServeMux) { mux.HandleFunc("GET /v1/agent", a.answerStatus) },
-		Gatherer:   a.cfg.Metrics, Log: a.cfg.Log,
+		HandleHTTP:   func(mux *http.ServeMux) { mux.HandleFunc("GET /v1/agent", a.answerStatus) },
+		RegisterGRPC: discovery.Register,
+		Gatherer:     a.cfg.Metrics, Log: a.cfg.Log,
 	})
 	if err != nil {
 		return err
 	}
-	a.parts = append(a.parts, server.Run)
+	a.parts = append(a.parts, discovery.Run, server.Run)
 	return nil
+}
+
+// discovery serves the catalog by xDS, from the last known view if need be.
+func (a *Agent) discovery() (*xds.Server, error) {
+	return xds.New(xds.Config{
+		Source: catalogSource{a.catalog},
+		Home: func() xds.Client {
+			c := a.client()
+			return xds.Client{Locality: c.Locality, Network: c.Network}
+		},
+		Translation: xds.Translation{RegionOrder: a.cfg.RegionOrder},
+		Log:         a.cfg.Log, Metrics: xds.NewMetrics(a.cfg.Metrics),
+	})
+}
+
+// catalogSource is a catalog that tells nothing before it knows something.
+type catalogSource struct{ *catalog.Catalog }
+
+// Watch is the view's, once the catalog is ready.
+func (s catalogSource) Watch(ctx context.Context, q registry.Query, fn func(registry.Event) error) error {
+	select {
+	case <-s.Ready():
+		return s.Catalog.Watch(ctx, q, fn)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // addDNS adds DNS, where there is a listener for it.

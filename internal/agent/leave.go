@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"syscall"
 	"time"
 )
 
@@ -99,6 +100,9 @@ func (n *Node) waitDrained(ctx context.Context) {
 	}
 	hook := exec.CommandContext(ctx, "/bin/sh", "-c", n.cfg.Leave.Hook)
 	hook.Stdout, hook.Stderr, hook.WaitDelay = n.cfg.Leave.Output, n.cfg.Leave.Output, hookKillDelay
+	// What the shell started ends with it: nothing outlives the agent.
+	hook.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	hook.Cancel = func() error { return syscall.Kill(-hook.Process.Pid, syscall.SIGKILL) }
 	if err := hook.Run(); err != nil && ctx.Err() == nil {
 		n.cfg.Log.Warn("the stop hook failed: going on without it", "error", err)
 	}

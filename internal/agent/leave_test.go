@@ -3,6 +3,8 @@ package agent
 import (
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,4 +84,36 @@ func TestLeavingWithoutARegistrar(t *testing.T) {
 	if err := n.end(); err == nil {
 		t.Error("the node could not deregister, and did not say so")
 	}
+}
+
+// TestHookEndsWhole: when a hook is cut short, so is what its shell has started.
+func TestHookEndsWhole(t *testing.T) {
+	t.Parallel()
+	r := startRegistrar(t, etcdtest.Start(t))
+	o, n := observe(t, r), newNode(t, r)
+	pid, hurry := filepath.Join(t.TempDir(), "pid"), make(chan struct{})
+	n.leave = Leave{Hook: "sleep 3600 & echo $! > " + pid + ".new; mv " + pid + ".new " + pid + "; wait", Hurry: hurry}
+	n.services(oneService)
+	n.start()
+	o.await(t, "a healthy")
+	ended := make(chan error, 1)
+	go func() { ended <- n.end() }()
+	var child int
+	eventually(t, "the hook runs", func() bool {
+		text, err := os.ReadFile(pid)
+		if err == nil {
+			child, err = strconv.Atoi(strings.TrimSpace(string(text)))
+		}
+		return err == nil
+	})
+	close(hurry)
+	fatal(t, <-ended)
+	eventually(t, "its child is gone", func() bool { return !runs(child) })
+}
+
+// runs tells whether a process is there and no zombie, whose parent may be slow.
+func runs(pid int) bool {
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	_, state, _ := strings.Cut(string(stat), ") ")
+	return err == nil && !strings.HasPrefix(state, "Z")
 }

@@ -3,7 +3,6 @@ package agent
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/aether-federation/aether/internal/agent/report"
 	"github.com/aether-federation/aether/internal/agent/source"
 	"github.com/aether-federation/aether/registry"
 )
@@ -18,7 +17,7 @@ type nodeMetrics struct {
 func newNodeMetrics(reg prometheus.Registerer) *nodeMetrics {
 	m := &nodeMetrics{
 		endpoints: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "aether_agent_announced_endpoints", Help: "Endpoints that this node announces, by health.",
+			Name: "aether_agent_announced_endpoints", Help: "Endpoints that this node announced last, by health.",
 		}, []string{"health"}),
 		declared: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "aether_agent_declared_endpoints", Help: "Endpoints that the sources declare.",
@@ -36,10 +35,10 @@ func newNodeMetrics(reg prometheus.Registerer) *nodeMetrics {
 	return m
 }
 
-func (m *nodeMetrics) took(s source.State, a report.Announcement) {
+func (m *nodeMetrics) took(s source.State, known bool, standing map[registry.Key]registry.Health) {
 	count := map[registry.Health]int{}
-	for _, e := range a.Endpoints {
-		count[e.Health]++
+	for _, h := range standing {
+		count[h]++
 	}
 	for _, h := range []registry.Health{registry.Healthy, registry.Unhealthy, registry.Draining} {
 		m.endpoints.WithLabelValues(h.String()).Set(float64(count[h]))
@@ -47,7 +46,7 @@ func (m *nodeMetrics) took(s source.State, a report.Announcement) {
 	m.declared.Set(float64(len(s.Declared)))
 	m.problems.Set(float64(len(s.Problems)))
 	m.known.Set(0)
-	if a.Known {
+	if known {
 		m.known.Set(1)
 	}
 }

@@ -75,6 +75,9 @@ type Node struct {
 	sources   source.State
 	byKey     map[registry.Key]source.Declared
 	announced report.Announcement
+	// standing is what was announced last: the registry has it, also while the
+	// presence alone is reported.
+	standing map[registry.Key]registry.Health
 }
 
 // NewNode returns a Node that does nothing before Run.
@@ -89,7 +92,7 @@ func NewNode(cfg NodeConfig) (*Node, error) {
 	memory := memory{cfg.State}
 	announced, lately := memory.load(cfg.Log)
 	if lately {
-		n.known = healthOf(announced)
+		n.known, n.standing = healthOf(announced), announced
 	}
 	n.files = source.NewFiles(source.FilesConfig{Paths: cfg.Files, Defaults: cfg.Defaults, State: cfg.State, Poll: cfg.Poll, Log: cfg.Log})
 	n.local = source.NewLocal(cfg.State, cfg.Log)
@@ -149,6 +152,9 @@ func (n *Node) told(s source.State) {
 			n.cfg.Log.Warn("a source is wrong, and what it said before stands", "where", p.Where, "problem", p.Text)
 		}
 	}
+	if len(before) > 0 && len(s.Problems) == 0 {
+		n.cfg.Log.Info("nothing is wrong in the sources any more")
+	}
 	n.stir()
 }
 
@@ -177,8 +183,21 @@ func (n *Node) refresh() {
 	if a.Known != n.announced.Known || !slices.EqualFunc(a.Endpoints, n.announced.Endpoints, registry.Endpoint.Equal) || n.phase == gone {
 		n.announced = a
 		n.reporter.Announce(a)
+		n.stands(a, verdicts)
 	}
-	n.metrics.took(n.sources, a)
+	n.metrics.took(n.sources, a.Known, n.standing)
+}
+
+// stands notes what is announced, and logs what is new in it.
+func (n *Node) stands(a report.Announcement, verdicts map[registry.Key]probe.Verdict) {
+	if !a.Known {
+		return
+	}
+	now := healthsIn(a)
+	if n.phase == running { // leaving is logged as a whole
+		newsOf(n.standing, now).say(n.cfg.Log, verdicts)
+	}
+	n.standing = now
 }
 
 // gather merges the sources and tells the prober of it.

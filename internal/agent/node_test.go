@@ -177,6 +177,11 @@ func TestAllProbesFailAtOnce(t *testing.T) {
 		s := n.node.Status()
 		return s.Suspect != nil && !s.Announcing && strings.Contains(s.Why, "suspects itself")
 	})
+	for _, e := range n.node.Status().Endpoints {
+		if e.Health != "healthy" || e.Probe.OK {
+			t.Errorf("the status shows %s as %q, probed well: %v; what was announced last stands", e.Service, e.Health, e.Probe.OK)
+		}
+	}
 	backends[1].back.Store(true)
 	eventually(t, "it does not any more", func() bool { return n.node.Status().Suspect == nil })
 	o.await(t, "a unhealthy, b healthy, c unhealthy")

@@ -6,7 +6,6 @@ import (
 	"github.com/aether-federation/aether/internal/agent/probe"
 	"github.com/aether-federation/aether/internal/agent/report"
 	"github.com/aether-federation/aether/internal/agent/source"
-	"github.com/aether-federation/aether/registry"
 )
 
 // Status is how a node is: what it has, how that is, and who knows of it. As JSON it
@@ -59,7 +58,7 @@ type EndpointStatus struct {
 	IP       string `json:"ip"`
 	Instance string `json:"instance,omitempty"`
 	From     string `json:"from"`
-	// Health is what is announced; empty: nothing is, yet.
+	// Health is what was announced last; empty: nothing was, yet.
 	Health string       `json:"health,omitempty"`
 	Probe  *ProbeStatus `json:"probe,omitempty"`
 	// Conflict says which other node holds it.
@@ -98,14 +97,10 @@ func (n *Node) Status() Status {
 	if !s.Announcing {
 		s.Why = why(n.sources, suspect)
 	}
-	healths := make(map[registry.Key]registry.Health, len(n.announced.Endpoints))
-	for _, e := range n.announced.Endpoints {
-		healths[e.Key] = e.Health
-	}
 	for _, d := range n.sources.Declared {
 		key := d.Endpoint.Key
 		e := endpointStatus(d, verdicts[key])
-		if h, announced := healths[key]; announced {
+		if h, announced := n.standing[key]; announced {
 			e.Health = h.String()
 		}
 		if err := reports.Conflicts[key]; err != nil {

@@ -2,7 +2,10 @@ package demo
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -81,6 +84,29 @@ func TestReportIsOneDocument(t *testing.T) {
 	}
 	if !strings.Contains(tell.String(), "NOT HELD") {
 		t.Errorf("the story says %q, want that a step did not hold", tell.String())
+	}
+}
+
+// Whoever interrupts a demo is not told that a promise was broken.
+func TestInterruptedStepIsNotOneThatFailed(t *testing.T) {
+	var out, tell bytes.Buffer
+	s := &story{report: newReport(Config{JSON: true, Out: &out, Tell: &tell})}
+	broken := fmt.Errorf("watch hello in region a: %w", context.Canceled)
+	if err := s.done("region killed", time.Now(), true, broken, "gone"); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want what interrupted it", err)
+	}
+	if said := tell.String(); !strings.Contains(said, "interrupted") || strings.Contains(said, "NOT HELD") {
+		t.Errorf("the story says %q, want that it was interrupted", said)
+	}
+	if err := s.report.finish(); err != nil {
+		t.Fatal(err)
+	}
+	var got document
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Held || len(got.Steps) != 1 || !got.Steps[0].Interrupted {
+		t.Errorf("got %+v, want a step that was interrupted and a story that is not held", got)
 	}
 }
 

@@ -14,8 +14,10 @@ type Step struct {
 	// Seconds from the cause to the effect.
 	Seconds float64 `json:"seconds"`
 	// Held: it went as promised.
-	Held   bool   `json:"held"`
-	Detail string `json:"detail,omitempty"`
+	Held bool `json:"held"`
+	// Interrupted: it was not played to its end, so that it says nothing.
+	Interrupted bool   `json:"interrupted,omitempty"`
+	Detail      string `json:"detail,omitempty"`
 }
 
 // document is what -o json writes.
@@ -50,6 +52,13 @@ func (r *report) add(name string, took time.Duration, held bool, detail string) 
 		mark = "NOT HELD"
 	}
 	r.say("  %-8s %8.3f s  %s", mark, seconds, detail)
+}
+
+// interrupt tells a step that somebody broke off: it neither held nor failed.
+func (r *report) interrupt(name string, took time.Duration) {
+	seconds := math.Round(took.Seconds()*1000) / 1000
+	r.steps = append(r.steps, Step{Name: name, Seconds: seconds, Interrupted: true})
+	r.say("  %-8s %8.3f s  interrupted", "-", seconds)
 }
 
 func (r *report) held() bool {

@@ -73,11 +73,15 @@ func (s *story) step(ctx context.Context, step func(context.Context) error) erro
 // done tells a step, or how it broke off.
 func (s *story) done(name string, started time.Time, held bool, err error, detail string) error {
 	took := time.Since(started)
+	if errors.Is(err, context.Canceled) {
+		s.report.interrupt(name, took)
+		return err
+	}
 	if err != nil {
 		detail = err.Error()
 	}
 	s.report.add(name, took, held && err == nil, detail)
-	if err != nil && !errors.Is(err, context.Canceled) {
+	if err != nil {
 		s.tellLogs()
 	}
 	return err

@@ -75,7 +75,7 @@ func Start(ctx context.Context, c Config) (*Server, error) {
 	}
 	unlock, err := filelock.Take(filepath.Join(c.Dir, "lock"))
 	if err != nil {
-		return nil, fmt.Errorf("lock data directory %s: another process may be using it: %w", c.Dir, err)
+		return nil, fmt.Errorf("lock data directory %s: %w", c.Dir, err)
 	}
 	s := &Server{log: newCore(c.Log), unlock: unlock}
 	if err := s.start(ctx, c, client); err != nil {

@@ -25,7 +25,8 @@ var (
 
 // Find returns a loopback address that nothing listens at, another one at each
 // call. No other process finds it while this one lives, where the system has file
-// locks and both have the same temporary directory.
+// locks and both are one user's. The files that are locked are empty, and stay in the
+// user's cache.
 func Find() (netip.AddrPort, error) {
 	mu.Lock()
 	defer mu.Unlock()

@@ -17,7 +17,11 @@ var reservations []*os.File
 // reserve reports whether no other process has reserved the port. Where files can't
 // be made nobody reserves anything, and every port is free.
 func reserve(port uint16) bool {
-	dir := filepath.Join(os.TempDir(), fmt.Sprintf("aether-ports-%d", os.Getuid()))
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return true
+	}
+	dir := filepath.Join(cache, "aether", "ports")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return true
 	}

@@ -2,6 +2,7 @@ package xds
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 
@@ -105,6 +106,9 @@ func (b Bootstrap) validate() error {
 	case !b.TLS && (b.CA != "" || b.Cert != ""):
 		return registry.Invalidf("tls", "is off, and files for it are given")
 	}
+	if err := b.validatePlace(); err != nil {
+		return err
+	}
 	for _, file := range []string{b.CA, b.Cert, b.Key} {
 		if file == "" {
 			continue
@@ -114,4 +118,20 @@ func (b Bootstrap) validate() error {
 		}
 	}
 	return nil
+}
+
+// validatePlace refuses a place that no endpoint can be in: its client would take
+// every endpoint for one that is far away.
+func (b Bootstrap) validatePlace() error {
+	var errs []error
+	if b.Region != "" {
+		errs = append(errs, registry.ValidateRegion(b.Region))
+	}
+	if b.Zone != "" {
+		errs = append(errs, registry.ValidateZone(b.Zone))
+	}
+	if b.Network != nil && *b.Network != "" {
+		errs = append(errs, registry.ValidateNetwork(*b.Network))
+	}
+	return errors.Join(errs...)
 }

@@ -15,8 +15,9 @@ import (
 type Config struct {
 	// Source of the endpoints: a registrar's view or an agent's.
 	Source Source
-	// Home is where clients are that do not say where.
-	Home Client
+	// Home returns where clients are that do not say where. While it names no
+	// region, such clients are sent away, to come again.
+	Home func() Client
 	Translation
 	Log *slog.Logger
 	// Metrics to count in, from NewMetrics; nil: counted and not shown.
@@ -28,8 +29,8 @@ type Config struct {
 
 // Validate says in whole sentences what is wrong with c.
 func (c Config) Validate() error {
-	if c.Source == nil {
-		return errors.Join(sentence("An xDS server needs a source of endpoints."), c.Translation.Validate())
+	if c.Source == nil || c.Home == nil {
+		return errors.Join(sentence("An xDS server needs a source of endpoints, and a home of its clients."), c.Translation.Validate())
 	}
 	return c.Translation.Validate()
 }

@@ -128,7 +128,7 @@ type running struct {
 func run(t testing.TB, s Source, address string, change ...func(*Config)) *running {
 	t.Helper()
 	metrics := prometheus.NewRegistry()
-	cfg := Config{Source: s, Metrics: NewMetrics(metrics), Home: Client{Locality: registry.Locality{Region: "a"}}}
+	cfg := Config{Source: s, Metrics: NewMetrics(metrics), Home: func() Client { return Client{Locality: registry.Locality{Region: "a"}} }}
 	for _, f := range change {
 		f(&cfg)
 	}

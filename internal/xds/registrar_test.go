@@ -85,7 +85,7 @@ func start(t *testing.T, ca *certtest.Authority, policy *access.Policy) string {
 		Origin: origin, Store: store, Feed: etcdfeed.New(feed), GRPC: l, HTTP: web, TLS: secure, Access: policy, StopTimeout: time.Hour,
 	})
 	must(t, err)
-	x, err := xds.New(xds.Config{Source: r.View(), Home: xds.Client{Locality: registry.Locality{Region: "a"}}})
+	x, err := xds.New(xds.Config{Source: r.View(), Home: func() xds.Client { return xds.Client{Locality: registry.Locality{Region: "a"}} }})
 	must(t, err)
 	x.Register(r)
 	ctx, cancel := context.WithCancel(context.Background())

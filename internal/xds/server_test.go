@@ -253,9 +253,39 @@ func TestEnvoyGetsEverything(t *testing.T) {
 	if got := namesOf(c.next()); got != "third:grpc" {
 		t.Errorf("new clusters %s", got)
 	}
+	more := one
+	more.Ports = append(slices.Clone(one.Ports), registry.Port{Name: "admin", Number: 81})
+	s.put(more)
+	if got := namesOf(c.next()); got != "api:admin" {
+		t.Errorf("clusters of a new port %s", got)
+	}
+	s.put(one)
+	if m := c.next(); strings.Join(m.GetRemovedResources(), " ") != "api:admin" {
+		t.Errorf("clusters of a port that is gone: %v", m)
+	}
 	s.remove(one)
 	if m := c.next(); strings.Join(m.GetRemovedResources(), " ") != "api:grpc" {
 		t.Errorf("removed clusters %v", m)
+	}
+}
+
+// TestEnvoyTakesAChangedCluster: once it is told of a changed cluster it waits for its
+// endpoints, though these are what they were.
+func TestEnvoyTakesAChangedCluster(t *testing.T) {
+	s := newSource(one)
+	c := openDelta(t, run(t, s, "").address, envoyNode())
+	c.ask(clusters, "api:grpc")
+	c.next()
+	c.ask(assignments, "api:grpc")
+	before := versionsOf(c.next())
+	http := one
+	http.Protocol = registry.HTTP
+	s.put(http) // at the same address: it counts once
+	if m := c.next(); m.GetTypeUrl() != typeURLs[clusters] || namesOf(m) != "api:grpc" {
+		t.Fatalf("want the cluster, without HTTP/2: %v", m)
+	}
+	if m := c.next(); m.GetTypeUrl() != typeURLs[assignments] || !maps.Equal(versionsOf(m), before) {
+		t.Errorf("want the same assignment again: %v", m)
 	}
 }
 

@@ -37,7 +37,7 @@ type request struct {
 // session is one stream. Its methods decide; they neither receive nor send.
 type session struct {
 	cache   *cache
-	home    Client
+	home    func() Client
 	log     *slog.Logger
 	metrics *Metrics
 	delta   bool
@@ -57,14 +57,19 @@ type session struct {
 	index [kinds]map[string][]string
 }
 
+var errNowhere = registry.Errorf(registry.Unavailable, "which region this is is not known yet: say yours, or try again in a moment")
+
 // begin takes the node of the first request; later ones do not count.
 func (s *session) begin(m *corev3.Node) error {
 	if s.begun {
 		return nil
 	}
-	n, err := readNode(m, s.home)
+	n, err := readNode(m, s.home())
 	if err != nil {
 		return err
+	}
+	if n.client.Region == "" {
+		return errNowhere
 	}
 	s.node, s.raw, s.begun = n, m, true
 	s.metrics.streams.WithLabelValues(n.program, s.protocol()).Inc()

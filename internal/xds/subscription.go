@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 )
 
@@ -20,10 +19,6 @@ type catalog interface {
 }
 
 const (
-	// After a refusal the same is not sent for firstHold, then twice as long each
-	// time, up to longestHold.
-	firstHold   = time.Second
-	longestHold = time.Minute
 	// wildcard asks for everything.
 	wildcard = "*"
 	// absent is the version of what does not exist.
@@ -64,49 +59,6 @@ type subscription struct {
 	ackedAt time.Time
 	refused *refusal
 	errors  map[string]string
-}
-
-// hold keeps a resource back that a client has refused.
-type hold struct {
-	version string
-	tries   int
-	at      time.Time
-}
-
-// left is for how long a version is kept back: what is not what was refused, only
-// for as long as a first refusal would.
-func (h hold) left(version string, now time.Time) time.Duration {
-	switch {
-	case h.tries == 0:
-		return 0
-	case version == h.version:
-		return h.at.Add(holdFor(h.tries)).Sub(now)
-	default:
-		return h.at.Add(firstHold).Sub(now)
-	}
-}
-
-// refusal is a response that a client did not take.
-type refusal struct {
-	At       time.Time
-	Versions map[string]string
-	Reason   string
-	// InRow counts those since the client last took a response.
-	InRow int
-}
-
-// response is what to send next.
-type response struct {
-	kind      kind
-	nonce     string
-	version   string
-	resources []*resource
-	// removed are gone, by a delta; errors say why a name has no resource.
-	removed []string
-	errors  map[string]string
-	// versions of all that the response tells of, changed those that are new.
-	versions map[string]string
-	changed  []string
 }
 
 func newSubscription(k kind, delta bool) *subscription {
@@ -232,64 +184,6 @@ func (s *subscription) holds(versions map[string]string) {
 		s.sent.set(n, v)
 		s.acked[n] = v
 	}
-}
-
-// answered takes what the client says to the response with that nonce, and reports
-// whether it refused. What it says to an older one does not count any more.
-func (s *subscription) answered(nonce, reason string, refused bool, now time.Time) (nack bool) {
-	r := s.latest
-	if r == nil || nonce != r.nonce {
-		return false
-	}
-	flying := s.flight != nil
-	s.flight = nil
-	if refused {
-		// Even if it was taken: a request for other names, sent before the client
-		// had looked at the response, reads as if it were.
-		s.latest = nil
-		s.refuse(r, reason, now)
-		return true
-	}
-	if flying {
-		s.accept(r, now)
-	}
-	return false
-}
-
-func (s *subscription) accept(r *response, now time.Time) {
-	s.ackedAt = now
-	s.refused = nil
-	for n, v := range r.versions {
-		delete(s.held, n)
-		if _, sent := s.sent.of[n]; !sent {
-			continue // not asked for any more, or to be sent again
-		}
-		if v == absent {
-			delete(s.acked, n)
-		} else {
-			s.acked[n] = v
-		}
-	}
-}
-
-func (s *subscription) refuse(r *response, reason string, now time.Time) {
-	inRow := 1
-	if s.refused != nil {
-		inRow += s.refused.InRow
-	}
-	s.refused = &refusal{At: now, Versions: r.versions, Reason: reason, InRow: inRow}
-	for n, v := range r.versions {
-		if _, asked := s.names[n]; !asked && !s.wantsAll() {
-			continue // not any more
-		}
-		s.held[n] = hold{version: v, tries: s.held[n].tries + 1, at: now}
-		s.sent.remove(n)
-	}
-}
-
-// holdFor is how long something is kept back that was refused that often in a row.
-func holdFor(tries int) time.Duration {
-	return min(longestHold, firstHold<<min(tries-1, 16))
 }
 
 // next returns the response that is due, if any is. Otherwise wait, if it is not
@@ -452,59 +346,4 @@ func (s *subscription) hasAll(d due) bool {
 	s.sent, s.acked = there, there.existing()
 	maps.Copy(s.errors, d.errors)
 	return true
-}
-
-// respond makes a response of what is due and notes that it is sent.
-func (s *subscription) respond(d due) *response {
-	s.count++
-	s.last = strconv.FormatUint(s.count, 10)
-	r := &response{kind: s.kind, nonce: s.last, changed: d.changed, errors: map[string]string{}, versions: map[string]string{}}
-	names := s.apart(d.changed)
-	if s.whole() {
-		names = slices.Sorted(maps.Keys(d.all))
-		for n := range d.errors {
-			names = append(names, n)
-		}
-	}
-	for _, n := range names {
-		s.tell(r, n, d)
-	}
-	for _, n := range d.gone {
-		s.sent.remove(n)
-		delete(s.acked, n)
-		r.removed = append(r.removed, n)
-	}
-	r.version = s.sent.name()
-	return r
-}
-
-// apart leaves out names that were refused, or returns one of these alone: so the
-// client says which of them it does not take.
-func (s *subscription) apart(names []string) []string {
-	var clean []string
-	for _, n := range names {
-		if s.held[n].tries == 0 {
-			clean = append(clean, n)
-		}
-	}
-	if len(clean) == 0 && len(names) > 0 {
-		return names[:1]
-	}
-	return clean
-}
-
-// tell puts what there is of one name into r.
-func (s *subscription) tell(r *response, name string, d due) {
-	res, version := d.all[name], absent
-	delete(s.errors, name)
-	if res != nil {
-		version = res.version
-		r.resources = append(r.resources, res)
-	} else {
-		s.errors[name] = d.errors[name]
-		r.errors[name] = d.errors[name]
-		r.removed = append(r.removed, name)
-	}
-	s.sent.set(name, version)
-	r.versions[name] = version
 }

@@ -41,11 +41,12 @@ func (c *Catalog) askOnce(ctx context.Context) error {
 		return err
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if len(c.told.regions) != len(regions) {
 		wake(c.changed)
 	}
 	c.told = telling{asked: asked, regions: regions}
+	c.mu.Unlock()
+	c.readyOnceKnown()
 	return nil
 }
 

@@ -91,7 +91,9 @@ type Catalog struct {
 	mu sync.RWMutex
 	// proven is a moment at which the view was all that a registrar had.
 	proven time.Time
-	told   telling
+	// alone: no registrar is followed, and the log says so.
+	alone bool
+	told  telling
 	// counts endpoints by region.
 	counts map[string]int
 	// saved is the revision and the proof that the file has.
@@ -170,9 +172,18 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// interrupted logs the beginning of each outage; attempts in it are for whoever
+// looks for them.
 func (c *Catalog) interrupted(err error) {
 	c.metrics.interruptions.Inc()
-	c.cfg.Log.Info("no registrar is followed", "error", err, "age", c.Age().Round(time.Second))
+	c.mu.Lock()
+	level := slog.LevelWarn
+	if c.alone {
+		level = slog.LevelDebug
+	}
+	c.alone = true
+	c.mu.Unlock()
+	c.cfg.Log.Log(context.Background(), level, "no registrar is followed; what is known is served", "error", err, "age", c.Age().Round(time.Second))
 }
 
 // tell makes one step of the registrar's view the next version.
@@ -216,15 +227,28 @@ func (c *Catalog) count(endpoints []*registry.Endpoint, sign int) {
 func (c *Catalog) prove(at time.Time) {
 	c.mu.Lock()
 	first := c.told.asked.IsZero() || at.Sub(c.proven) > c.cfg.StaleAfter
+	again := c.alone
+	c.alone = false
 	if at.After(c.proven) {
 		c.proven = at
 	}
 	c.mu.Unlock()
-	if first {
+	if first || again {
 		c.cfg.Log.Info("in step with a registrar", "revision", c.revision)
 		wake(c.ask)
 	}
-	c.once.Do(func() { close(c.ready) })
+	c.readyOnceKnown()
+}
+
+// readyOnceKnown makes the catalog ready once a registrar has told both what there
+// is and which region is the own one: without that nothing could be put in order.
+func (c *Catalog) readyOnceKnown() {
+	c.mu.RLock()
+	known := !c.proven.IsZero() && c.region() != ""
+	c.mu.RUnlock()
+	if known {
+		c.once.Do(func() { close(c.ready) })
+	}
 }
 
 func wake(c chan struct{}) {

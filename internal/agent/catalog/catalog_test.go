@@ -288,3 +288,20 @@ func TestSaveThatIsBrokenOffLeavesTheFormer(t *testing.T) {
 		t.Errorf("left %v, %v", left, err)
 	}
 }
+
+// TestOutageIsLoggedOnce, however often a registrar is tried in it, and its end too.
+func TestOutageIsLoggedOnce(t *testing.T) {
+	var log bytes.Buffer
+	c, err := New(Config{Registrar: &remote.Registry{}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	fatal(t, err)
+	c.prove(time.Now())
+	for range 2 {
+		for range 100 {
+			c.interrupted(errors.New("refused"))
+		}
+		c.prove(time.Now())
+	}
+	if lost, back := strings.Count(log.String(), "no registrar is followed"), strings.Count(log.String(), "in step"); lost != 2 || back != 3 {
+		t.Errorf("%d times lost, %d times back: %s", lost, back, log.String())
+	}
+}

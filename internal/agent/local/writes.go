@@ -105,6 +105,7 @@ PUT    /v1/services/{service}/protocols/{protocol}/endpoints/{ip}?ttl={duration}
 DELETE /v1/services/{service}/protocols/{protocol}/endpoints/{ip}
 GET    /v1/watch?service={service}    server-sent events
 GET    /v1/regions
+GET    /v1/agent                      how this agent is
 GET    /metrics
 GET    /livez
 GET    /readyz

@@ -53,6 +53,8 @@ type Files struct {
 	held map[string]held
 	// known: see Read.
 	known bool
+	// unsaved: what is held is not remembered over a restart.
+	unsaved bool
 }
 
 // held is what is known of one file.
@@ -155,8 +157,9 @@ func (f *Files) Read() State {
 	f.known = f.known || complete
 	out := Merge(append(states, f.vanished(paths)...)...)
 	out.Known, out.Problems = f.known, append(problems, out.Problems...)
-	if f.known && (changed || len(f.held) < before) {
-		f.save()
+	f.unsaved = f.unsaved || f.known && (changed || len(f.held) < before)
+	if err := f.save(); err != nil {
+		out.Problems = append(out.Problems, Problem{Where: "state", Text: fmt.Sprintf("what files hold is not remembered over a restart: %s", reason(err))})
 	}
 	return out
 }
@@ -215,6 +218,9 @@ func readFile(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if !info.Mode().IsRegular() {
+		return "", errors.New("is not a regular file") // a pipe would block whoever reads it
+	}
 	if info.Size() > maxFile {
 		return "", fmt.Errorf("has %d bytes: %d are the most", info.Size(), maxFile)
 	}
@@ -254,7 +260,9 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// restore remembers what files held when the agent ran last.
+// restore remembers what files held when the agent ran last. Where one of them is
+// not understood any more, by another default or another version, the state is not
+// known until the file is valid: what it declared stays registered.
 func (f *Files) restore() {
 	texts := map[string]string{}
 	age, err := f.cfg.State.Load(filesState, &texts)
@@ -266,9 +274,13 @@ func (f *Files) restore() {
 		if !f.covers(path) {
 			continue // the configuration names others now
 		}
-		if declared, problems := Parse(path, []byte(text), f.cfg.Defaults); len(problems) == 0 {
-			f.held[path] = held{text: text, declared: declared}
+		declared, problems := Parse(path, []byte(text), f.cfg.Defaults)
+		if len(problems) > 0 {
+			f.cfg.Log.Warn("what a file held before is not valid any more", "problem", problems[0])
+			f.known = false
+			continue
 		}
+		f.held[path] = held{text: text, declared: declared}
 	}
 }
 
@@ -276,12 +288,16 @@ func (f *Files) covers(path string) bool {
 	return slices.Contains(f.cfg.Paths, path) || slices.Contains(f.cfg.Paths, filepath.Dir(path))
 }
 
-func (f *Files) save() {
+// save remembers what files hold, where that has changed or could not be saved before.
+func (f *Files) save() error {
+	if !f.unsaved {
+		return nil
+	}
 	texts := make(map[string]string, len(f.held))
 	for path, h := range f.held {
 		texts[path] = h.text
 	}
-	if err := f.cfg.State.Save(filesState, texts); err != nil {
-		f.cfg.Log.Warn("what files hold is not remembered over a restart", "error", err)
-	}
+	err := f.cfg.State.Save(filesState, texts)
+	f.unsaved = err != nil
+	return err
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/aether-federation/aether/internal/agent/state"
 )
 
@@ -183,4 +185,50 @@ func TestPoll(t *testing.T) {
 	if !found {
 		t.Error("the file was not found")
 	}
+}
+
+// TestPipe: what nobody writes to does not hold up the files beside it.
+func TestPipe(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "a.yaml"), declaring("a"))
+	f := filesOf(t, state.Dir{}, dir)
+	wantState(t, f.Read(), true, "a")
+	fatal(t, unix.Mkfifo(filepath.Join(dir, "b.yaml"), 0o600))
+	write(t, filepath.Join(dir, "c.yaml"), declaring("c"))
+	wantState(t, f.Read(), true, "a c", "b.yaml: is not a regular file")
+}
+
+// TestDefaultsThatNoLongerFit: a file that was valid with the address of the former
+// configuration is not taken for one that declares nothing.
+func TestDefaultsThatNoLongerFit(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.yaml")
+	dir, err := state.Open(t.TempDir())
+	fatal(t, err)
+	t.Cleanup(func() { fatal(t, dir.Close()) })
+	write(t, path, declaring("a"))
+	wantState(t, filesOf(t, dir, path).Read(), true, "a")
+	later := NewFiles(FilesConfig{Paths: []string{path}, State: dir})
+	later.restore()
+	wantState(t, later.Read(), false, "", "s.yaml:2: ip")
+	write(t, path, "services:\n- {name: a, protocol: tcp, ip: 10.0.0.1}\n")
+	wantState(t, later.Read(), true, "a")
+}
+
+// TestStateThatCannotBeSaved: the source goes on, says so, and tries again.
+func TestStateThatCannotBeSaved(t *testing.T) {
+	path, home := filepath.Join(t.TempDir(), "s.yaml"), filepath.Join(t.TempDir(), "state")
+	dir, err := state.Open(home)
+	fatal(t, err)
+	t.Cleanup(func() { fatal(t, dir.Close()) })
+	f := filesOf(t, dir, path)
+	fatal(t, os.RemoveAll(home))
+	write(t, home, "in the way")
+	write(t, path, declaring("a"))
+	for range 2 {
+		wantState(t, f.Read(), true, "a", "state: what files hold is not remembered")
+	}
+	fatal(t, os.Remove(home))
+	wantState(t, f.Read(), true, "a")
+	fatal(t, os.Remove(path))
+	wantState(t, filesOf(t, dir, path).Read(), true, "a", "is gone")
 }

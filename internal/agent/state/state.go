@@ -37,7 +37,7 @@ func Open(path string) (Dir, error) {
 	}
 	unlock, err := filelock.Take(filepath.Join(path, "lock"))
 	if err != nil {
-		return Dir{}, fmt.Errorf("lock state directory %s: another agent may be using it: %w", path, err)
+		return Dir{}, fmt.Errorf("lock state directory %s: %w", path, err)
 	}
 	return Dir{path: path, unlock: unlock}, nil
 }

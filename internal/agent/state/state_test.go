@@ -1,6 +1,7 @@
 package state
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,7 +47,7 @@ func TestOneAgentAtATime(t *testing.T) {
 	path := t.TempDir()
 	d, err := Open(path)
 	fatal(t, err)
-	if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "another agent") {
+	if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "another process uses it") {
 		t.Errorf("a second one: %v", err)
 	}
 	fatal(t, d.Close())
@@ -93,5 +94,26 @@ func TestNoDirectory(t *testing.T) {
 	fatal(t, d.Touch("x"))
 	if age, err := d.Load("x", new(int)); age >= 0 || err != nil {
 		t.Errorf("%v, %v", age, err)
+	}
+}
+
+// TestWhoHasTheLock: only a directory that is in use is said to be.
+func TestWhoHasTheLock(t *testing.T) {
+	path := t.TempDir()
+	first, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "another process uses it") {
+		t.Errorf("a directory that is in use: %v", err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(filepath.Join(path, "lock")), os.Mkdir(filepath.Join(path, "lock"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(path); err == nil || strings.Contains(err.Error(), "another process") {
+		t.Errorf("a lock that cannot be opened: %v", err)
 	}
 }
