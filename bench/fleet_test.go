@@ -236,11 +236,14 @@ func BenchmarkFleetWatch(b *testing.B) {
 // ready, and how much memory the view takes for each.
 func BenchmarkFleetView(b *testing.B) {
 	for b.Loop() {
-		client := etcdtest.StartProcess(b).Client(b)
+		server := etcdtest.StartProcess(b)
+		client := server.Client(b)
 		fillEndpoints(b, client, fleetEndpoints)
-		before := memory()
+		before, here, there := memory(), cpuTime(b), processTime(b, server.PID())
 		f := &fleet{b: b, etcd: client}
 		f.start()
+		b.ReportMetric((cpuTime(b) - here).Seconds(), "s-cpu")
+		b.ReportMetric((processTime(b, server.PID()) - there).Seconds(), "s-etcd-cpu")
 		b.ReportMetric(float64(memory()-before)/fleetEndpoints, "B/endpoint")
 		b.ReportMetric(f.ready.Seconds(), "s-ready")
 		b.ReportMetric(0, "ns/op")

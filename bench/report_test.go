@@ -31,6 +31,8 @@ const (
 	reportingNodes  = 200
 	perNode         = 50
 	reportingRounds = 9
+	// reportingTTL is longer than all rounds: no node falls silent meanwhile.
+	reportingTTL = 10 * time.Minute
 )
 
 var reporting = registry.Origin{Region: "a", Cluster: "c1"}
@@ -186,7 +188,7 @@ func startReporting(b *testing.B, client *clientv3.Client) *reporter {
 	must(b, err)
 	feed, err := etcd.NewFeed(etcd.FeedConfig{Client: client, Log: log})
 	must(b, err)
-	presence, err := etcd.NewPresence(etcd.PresenceConfig{Client: client, Origin: reporting, Name: "r1", Log: log})
+	presence, err := etcd.NewPresence(etcd.PresenceConfig{Client: client, Origin: reporting, Name: "r1", Log: log, TTL: reportingTTL})
 	must(b, err)
 	rpc, err := net.Listen("tcp", "127.0.0.1:0")
 	must(b, err)

@@ -160,12 +160,21 @@ func listenTCP(address string) (net.Listener, error) { return net.Listen("tcp", 
 // socketMode lets the agent's user and group reach its socket.
 const socketMode = 0o660
 
+// maxSocketPath is what a socket's address holds on Linux, but for the zero at its end.
+const maxSocketPath = 107
+
 // listenSocket listens at a path, in place of a socket that nobody serves any more.
 func listenSocket(path string) (net.Listener, error) {
+	if len(path) > maxSocketPath {
+		return nil, fmt.Errorf("the path is %d bytes long, and a socket's has %d at most: %s", len(path), maxSocketPath, path)
+	}
 	if c, err := net.Dial("unix", path); err == nil {
 		return nil, errors.Join(fmt.Errorf("another process serves %s", path), c.Close())
 	}
-	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
+	if info, err := os.Lstat(path); err == nil {
+		if info.Mode()&os.ModeSocket == 0 {
+			return nil, fmt.Errorf("%s is there already, and is no socket: remove it, or use another path", path)
+		}
 		if err := os.Remove(path); err != nil {
 			return nil, err
 		}
@@ -192,7 +201,7 @@ func dialRegistrars(c config.Agent, log *slog.Logger) (*remote.Registry, error) 
 	}
 	options := []remote.Option{remote.WithFailover()}
 	if t != nil {
-		options = append(options, remote.WithTLS(t))
+		options = append(options, remote.WithTLSNow(t))
 	}
 	return remote.New(strings.Join(c.Registrar, ","), options...)
 }

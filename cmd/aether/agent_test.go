@@ -72,6 +72,10 @@ func TestAgentUnit(t *testing.T) {
 	if calls != 1 {
 		t.Errorf("the unit starts the agent %d times", calls)
 	}
+	// With RestartSec=1 systemd's own limit would give up after five seconds.
+	if !strings.Contains(repoFile(t, "deploy/systemd/aether-agent.service"), "\nStartLimitIntervalSec=0\n") {
+		t.Error("the unit lets systemd give up on the agent")
+	}
 }
 
 func TestAgentCheck(t *testing.T) {
@@ -104,5 +108,26 @@ func TestAgentCheck(t *testing.T) {
 		if code != exitUsage || !strings.Contains(err, want) {
 			t.Errorf("wrong: %d, %s does not say %s", code, err, want)
 		}
+	}
+}
+
+// TestSocketPaths: what is wrong with a socket's path is said in words.
+func TestSocketPaths(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		filepath.Join(dir, strings.Repeat("x", 120)): "bytes long",
+		file:                            "is no socket",
+		filepath.Join(dir, "none", "s"): "no such file or directory",
+	} {
+		if l, err := listenSocket(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, %v; want %s", path, l, err, want)
+		}
+	}
+	if _, err := os.Stat(file); err != nil {
+		t.Errorf("the file in the way: %v", err)
 	}
 }

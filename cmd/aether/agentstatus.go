@@ -93,8 +93,11 @@ func (a *app) printAgentStatus(s agent.Status) error {
 	} else {
 		fmt.Fprintln(a.out, "It knows nothing of the registry yet.")
 	}
-	if !s.Announcing {
+	switch {
+	case !s.Announcing:
 		fmt.Fprintf(a.out, "It reports its presence alone: %s.\n", s.Why)
+	case s.Why != "":
+		fmt.Fprintln(a.out, sentence("Its probes decide nothing", s.Why)+".")
 	}
 	for _, p := range s.Problems {
 		fmt.Fprintf(a.out, "%s: %s\n", p.Where, p.Text)
@@ -150,8 +153,12 @@ func agentTroubles(s agent.Status) []string {
 	if !s.Reports.Connected {
 		out = append(out, reportsText(s.Reports))
 	}
-	if !s.Announcing {
+	if s.Why != "" {
 		out = append(out, s.Why)
+	}
+	if s.Reports.Rival != nil {
+		out = append(out, fmt.Sprintf("another machine seems to be named %s: since %s the registry differs again and again from what this node reported, and each removes what the other has; give it another --node",
+			s.Node, s.Reports.Rival.Format(time.RFC3339)))
 	}
 	if n := len(s.Problems); n > 0 {
 		out = append(out, fmt.Sprintf("sources are wrong in %d places", n))

@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"time"
-
 	"github.com/aether-federation/aether/internal/agent/probe"
 	"github.com/aether-federation/aether/internal/agent/report"
 	"github.com/aether-federation/aether/internal/agent/source"
@@ -34,11 +32,11 @@ func (p phase) String() string {
 
 // situation is all that decides what a node announces.
 type situation struct {
-	node     string
-	sources  source.State
+	node    string
+	sources source.State
+	// verdicts stand as they were while the machine suspects itself, so that the rest
+	// goes on: a drain that somebody asks for, a file that changes.
 	verdicts map[registry.Key]probe.Verdict
-	// suspect is since when the machine suspects itself.
-	suspect time.Time
 	// given are the healths that win over all others.
 	given map[registry.Key]registry.Health
 	phase phase
@@ -53,7 +51,7 @@ func (s situation) announce() report.Announcement {
 	if s.phase == gone {
 		return report.Announcement{Known: true}
 	}
-	if !s.sources.Known || s.phase == running && !s.suspect.IsZero() {
+	if !s.sources.Known {
 		return report.Announcement{}
 	}
 	out := report.Announcement{Known: true, Endpoints: make([]registry.Endpoint, 0, len(s.sources.Declared))}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -284,4 +285,9 @@ func (b *backend) probed(name string) string {
 	host, port, err := net.SplitHostPort(b.address)
 	fatal(b.t, err)
 	return fmt.Sprintf("- {name: %s, protocol: http, ip: %s, ports: {http: %s}, check: {type: http, interval: 200ms, rise: 1, fall: 2}}\n", name, host, port)
+}
+
+// key of that service.
+func (b *backend) key(service string) registry.Key {
+	return registry.Key{Service: service, Protocol: registry.HTTP, IP: netip.MustParseAddrPort(b.address).Addr()}
 }

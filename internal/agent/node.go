@@ -174,9 +174,9 @@ func (n *Node) refresh() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.gather()
-	verdicts, suspect := n.prober.Verdicts()
+	verdicts, _ := n.prober.Verdicts()
 	a := situation{
-		node: n.cfg.Name, sources: n.sources, verdicts: verdicts, suspect: suspect,
+		node: n.cfg.Name, sources: n.sources, verdicts: verdicts,
 		given: n.local.Health(), phase: n.phase, started: n.started,
 	}.announce()
 	n.started = n.started || a.Known

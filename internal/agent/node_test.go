@@ -175,8 +175,13 @@ func TestAllProbesFailAtOnce(t *testing.T) {
 	cut.Store(true)
 	eventually(t, "it suspects itself", func() bool {
 		s := n.node.Status()
-		return s.Suspect != nil && !s.Announcing && strings.Contains(s.Why, "suspects itself")
+		return s.Suspect != nil && s.Announcing && strings.Contains(s.Why, "suspects itself")
 	})
+	claim := []registry.Claim{{Key: backends[0].key("a")}}
+	fatal(t, n.node.SetHealth(t.Context(), claim, registry.Draining))
+	o.await(t, "a draining, b healthy, c healthy")
+	fatal(t, n.node.SetHealth(t.Context(), claim, registry.Healthy))
+	o.await(t, "a healthy, b healthy, c healthy")
 	for _, e := range n.node.Status().Endpoints {
 		if e.Health != "healthy" || e.Probe.OK {
 			t.Errorf("the status shows %s as %q, probed well: %v; what was announced last stands", e.Service, e.Health, e.Probe.OK)

@@ -15,7 +15,7 @@ type Status struct {
 	// Phase is running, draining or gone.
 	Phase string `json:"phase"`
 	// Announcing tells whether the node announces what it has, or its presence
-	// alone; Why says why not.
+	// alone; Why says why not, or why probes decide nothing.
 	Announcing bool   `json:"announcing"`
 	Why        string `json:"why,omitempty"`
 	// Suspect is since when all probes have failed at once.
@@ -37,6 +37,8 @@ type ReportStatus struct {
 	// Last is when a report came through.
 	Last  *time.Time `json:"last,omitempty"`
 	Error string     `json:"error,omitempty"`
+	// Rival is since when another machine seems to report under this node's name.
+	Rival *time.Time `json:"rival,omitempty"`
 	// PresenceTTL is how long the node counts as present after a report.
 	PresenceTTL string `json:"presence_ttl"`
 }
@@ -94,7 +96,7 @@ func (n *Node) Status() Status {
 		Node: n.cfg.Name, Phase: n.phase.String(), Announcing: n.announced.Known, Suspect: timeOf(suspect),
 		Reports: reportStatus(reports), Endpoints: []EndpointStatus{}, Problems: []ProblemStatus{},
 	}
-	if !s.Announcing {
+	if !s.Announcing || s.Suspect != nil {
 		s.Why = why(n.sources, suspect)
 	}
 	for _, d := range n.sources.Declared {
@@ -116,7 +118,7 @@ func (n *Node) Status() Status {
 
 func reportStatus(r report.Status) ReportStatus {
 	s := ReportStatus{
-		Connected: r.Err == nil && !r.Last.IsZero(), Registrar: r.Registrar, Since: r.Since, Last: timeOf(r.Last), PresenceTTL: r.PresenceTTL.String(),
+		Connected: r.Err == nil && !r.Last.IsZero(), Registrar: r.Registrar, Since: r.Since, Last: timeOf(r.Last), PresenceTTL: r.PresenceTTL.String(), Rival: timeOf(r.Rival),
 	}
 	if r.Err != nil {
 		s.Error = r.Err.Error()
@@ -130,7 +132,7 @@ func why(s source.State, suspect time.Time) string {
 	case !s.Known:
 		return "not every source has been read: see its problems"
 	case !suspect.IsZero():
-		return "all probes fail at once: the machine suspects itself, and what it announced last stands"
+		return "all probes fail at once: the machine suspects itself, and the health that it announced last stands"
 	default:
 		return "not every endpoint has been probed yet"
 	}

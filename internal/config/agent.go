@@ -192,15 +192,16 @@ func (c Agent) validateLeaving() error {
 	return errors.Join(errs...)
 }
 
-// RegistrarTLS returns how registrars are reached, nil for plain text. The client
-// certificate follows its files; the authorities are those of the start.
-func (c Agent) RegistrarTLS(log *slog.Logger) (*tls.Config, error) {
+// RegistrarTLS returns how registrars are reached, to be asked for each connection;
+// nil for plain text. Certificate and authorities follow their files, as in
+// [Registrar.ListenerTLS].
+func (c Agent) RegistrarTLS(log *slog.Logger) (now func() *tls.Config, err error) {
 	if !c.TLS && c.TLSCA == "" && c.TLSCert == "" {
 		return nil, nil
 	}
-	t, err := followingTLS(log, c.TLSCA, c.TLSCert, c.TLSKey)
+	now, err = followingTLS(log, c.TLSCA, c.TLSCert, c.TLSKey)
 	if err != nil {
 		return nil, fmt.Errorf("load registrar TLS: %w", err)
 	}
-	return t, nil
+	return now, nil
 }

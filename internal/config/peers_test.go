@@ -176,6 +176,68 @@ func TestListenerFollowsItsFiles(t *testing.T) {
 	}
 }
 
+// connected returns both ends of a connection. Each may write while the other does,
+// which a pipe does not let them.
+func connected(t *testing.T) (here, there net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if here, err = net.Dial("tcp", l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if there, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	return here, there
+}
+
+// TestAgentFollowsItsFiles: the node's certificate and the registrars' authority are
+// read again for each connection.
+func TestAgentFollowsItsFiles(t *testing.T) {
+	old, next, nodes := certtest.New(t), certtest.New(t), certtest.New(t)
+	old.Server("server")
+	next.Server("server")
+	nodes.Client("n1")
+	c := config.DefaultAgent()
+	c.TLSCA, c.TLSCert, c.TLSKey = filepath.Join(t.TempDir(), "ca.pem"), nodes.Cert("n1"), nodes.Key("n1")
+	copyFile(t, c.TLSCA, old.CA())
+	now, err := c.RegistrarTLS(slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := func(authority *certtest.Authority) (node string, refused error) {
+		server := authority.TLS("server")
+		server.ClientAuth = tls.RequireAnyClientCert
+		server.VerifyConnection = func(s tls.ConnectionState) error {
+			node = s.PeerCertificates[0].SerialNumber.String()
+			return nil
+		}
+		client := now().Clone()
+		client.ServerName = "127.0.0.1"
+		_, refused = shake(t, server, client)
+		return node, refused // by the server, which is told what the client thinks
+	}
+	first, err := with(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := with(next); err == nil {
+		t.Error("a registrar of another authority was trusted")
+	}
+	nodes.Client("n1")
+	copyFile(t, c.TLSCA, next.CA())
+	if second, err := with(next); err != nil || second == first {
+		t.Errorf("after the change: certificate %s, before %s; %v", second, first, err)
+	}
+	write(t, c.TLSCA, "half")
+	if _, err := with(next); err != nil {
+		t.Errorf("with half an authority: %v", err)
+	}
+}
+
 func copyFile(t *testing.T, to, from string) {
 	t.Helper()
 	b, err := os.ReadFile(from)
@@ -189,7 +251,7 @@ func copyFile(t *testing.T, to, from string) {
 // which it refused the client.
 func shake(t *testing.T, server, client *tls.Config) (serial string, refused error) {
 	t.Helper()
-	here, there := net.Pipe()
+	here, there := connected(t)
 	ended := make(chan error, 1)
 	go func() {
 		conn := tls.Server(there, server)

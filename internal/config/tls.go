@@ -13,30 +13,20 @@ func (c Registrar) EtcdTLS(log *slog.Logger) (now func() *tls.Config, err error)
 	if c.EtcdCA == "" && c.EtcdCert == "" {
 		return nil, nil
 	}
-	r := &reloaded[*tls.Config]{log: log, load: func(d *digest) (*tls.Config, error) { return clientTLS(d, c.EtcdCA, c.EtcdCert, c.EtcdKey) }}
-	if err := r.first(); err != nil {
+	now, err = followingTLS(log, c.EtcdCA, c.EtcdCert, c.EtcdKey)
+	if err != nil {
 		return nil, fmt.Errorf("load etcd TLS: %w", err)
 	}
-	return r.get, nil
+	return now, nil
 }
 
-// followingTLS is how one connects with a client certificate, if there is one, that
-// follows its files.
-func followingTLS(log *slog.Logger, ca, cert, key string) (*tls.Config, error) {
-	t, err := clientTLS(&digest{}, ca, cert, key)
-	if err != nil || cert == "" {
-		return t, err
-	}
-	own := &reloaded[tls.Certificate]{log: log, load: func(d *digest) (tls.Certificate, error) { return pair(d, cert, key) }}
-	if err := own.first(); err != nil {
+// followingTLS is how one connects by what the files hold at that moment.
+func followingTLS(log *slog.Logger, ca, cert, key string) (now func() *tls.Config, err error) {
+	r := &reloaded[*tls.Config]{log: log, load: func(d *digest) (*tls.Config, error) { return clientTLS(d, ca, cert, key) }}
+	if err := r.first(); err != nil {
 		return nil, err
 	}
-	t.Certificates = nil
-	t.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		now := own.get()
-		return &now, nil
-	}
-	return t, nil
+	return r.get, nil
 }
 
 // EtcdPassword returns the content of EtcdPasswordFile without its line's end, to be

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
-	"net"
 	"strings"
 	"time"
 
@@ -15,9 +14,9 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials"
 
 	"github.com/aether-federation/aether/registry"
+	"github.com/aether-federation/aether/registry/tlsnow"
 )
 
 const (
@@ -103,7 +102,7 @@ func (c DialConfig) client(ctx context.Context, timeout time.Duration) clientv3.
 	})}
 	if c.TLSNow != nil {
 		c.TLS = c.TLSNow()
-		options = append(options, grpc.WithTransportCredentials(followingTLS{credentials.NewTLS(c.TLS), c.TLSNow}))
+		options = append(options, grpc.WithTransportCredentials(tlsnow.Credentials(c.TLSNow)))
 	}
 	if c.PasswordNow != nil {
 		c.Password = c.PasswordNow()
@@ -131,20 +130,4 @@ func (c DialConfig) authenticate(ctx context.Context, method string, req, reply 
 		req = &etcdserverpb.AuthenticateRequest{Name: r.Name, Password: c.PasswordNow()}
 	}
 	return invoke(ctx, method, req, reply, conn, opts...)
-}
-
-// followingTLS shakes hands by the TLS of the moment.
-type followingTLS struct {
-	credentials.TransportCredentials
-	now func() *tls.Config
-}
-
-// ClientHandshake implements credentials.TransportCredentials.
-func (f followingTLS) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return credentials.NewTLS(f.now()).ClientHandshake(ctx, authority, conn)
-}
-
-// Clone implements credentials.TransportCredentials.
-func (f followingTLS) Clone() credentials.TransportCredentials {
-	return followingTLS{f.TransportCredentials.Clone(), f.now}
 }

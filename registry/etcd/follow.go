@@ -23,7 +23,7 @@ const (
 	// burstEvents are enough for one step of a sink. busyEvents at once say that more
 	// are under way: they are waited for, for burstWait at most, because what a step
 	// costs depends more on how many services it changes than on how often.
-	burstEvents = 4096
+	burstEvents = 1024
 	busyEvents  = 32
 	burstWait   = 20 * time.Millisecond
 )

@@ -13,6 +13,7 @@ import (
 	registryv1 "github.com/aether-federation/aether/api/aether/registry/v1"
 	"github.com/aether-federation/aether/registry"
 	"github.com/aether-federation/aether/registry/grpcerr"
+	"github.com/aether-federation/aether/registry/tlsnow"
 	"github.com/aether-federation/aether/registry/wire"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
@@ -58,6 +59,12 @@ type Option func(*options)
 // WithTLS connects with TLS. The default is plain text.
 func WithTLS(cfg *tls.Config) Option {
 	return func(o *options) { o.credentials = credentials.NewTLS(cfg) }
+}
+
+// WithTLSNow connects with the TLS of the moment, which now is asked for as in
+// [tlsnow.Credentials].
+func WithTLSNow(now func() *tls.Config) Option {
+	return func(o *options) { o.credentials = tlsnow.Credentials(now) }
 }
 
 // WithDialOptions adds gRPC's own options.

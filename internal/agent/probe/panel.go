@@ -94,9 +94,10 @@ func (p *panel) take(key registry.Key, r Result) (changed bool, ask []registry.K
 		p.succeeded = r.At.Add(-r.Took)
 		changed = p.succeed(t)
 	} else {
-		changed = p.fail(t, r.At)
+		p.fail(t, r.At)
 		ask = p.witnesses(t)
 	}
+	changed = p.judge(r.At) || changed
 	return p.settle(r.At) || changed || first, ask
 }
 
@@ -118,24 +119,53 @@ func (p *panel) succeed(t *trial) (changed bool) {
 	return true
 }
 
-func (p *panel) fail(t *trial, now time.Time) (changed bool) {
+func (p *panel) fail(t *trial, now time.Time) {
 	if t.failing.IsZero() {
 		t.failing = now
 	}
 	if t.Known && !t.Healthy {
 		t.Streak = 0
-		return false
+		return
 	}
 	t.Streak++
-	if !t.Known || t.Streak < t.check.Fall || !p.suspect.IsZero() {
+}
+
+// judge decides on healthy endpoints that have failed often enough: they are ill, or
+// the machine is. While that is open it waits for the witnesses, whose answers are at
+// most a timeout away: on a machine that is starved they are late.
+func (p *panel) judge(now time.Time) (changed bool) {
+	if !p.suspect.IsZero() {
 		return false
 	}
-	if p.allFail() {
-		p.suspect = now
-	} else {
-		t.Healthy, t.Streak = false, 0
+	for _, t := range p.cases {
+		if !t.Known || !t.Healthy || t.Streak < t.check.Fall || t.failing.IsZero() {
+			continue
+		}
+		if p.allFail() {
+			p.suspect = now
+			return true
+		}
+		if p.succeeded.After(t.failing) || !p.open() {
+			t.Healthy, t.Streak, changed = false, 0, true
+		}
 	}
-	return true
+	return changed
+}
+
+// open reports whether endpoints that have not been heard of yet may show that the
+// machine is at fault, provided that nothing succeeded since others began to fail.
+func (p *panel) open() bool {
+	unheard, may := false, map[netip.AddrPort]bool{}
+	for _, t := range p.cases {
+		if !t.candidate() {
+			continue
+		}
+		unheard = unheard || t.failing.IsZero()
+		if t.failing.IsZero() || t.failing.After(p.succeeded) {
+			may[t.check.Target] = true
+		}
+	}
+	return unheard && len(may) >= suspectFrom
 }
 
 // settle decides on endpoints of which nothing was known and that fail, once each

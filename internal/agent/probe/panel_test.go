@@ -264,3 +264,30 @@ func TestCheckValidation(t *testing.T) {
 		}
 	}
 }
+
+// TestStarvedMachine: one endpoint fails often enough before others have answered at
+// all. It is judged by what they say, not before, and at once then.
+func TestStarvedMachine(t *testing.T) {
+	starved := func(n int) *bench {
+		b := panelOf(t, n, false, nil)
+		for i := range n {
+			b.round(nil, i)
+		}
+		b.round(errIll, 0, 0, 0, 0)
+		return b
+	}
+	b := starved(3)
+	b.want("+++", false)
+	b.round(errIll, 1)
+	b.want("+++", false)
+	b.round(errIll, 2)
+	b.want("+++", true)
+
+	b = starved(3)
+	b.round(errIll, 1)
+	b.round(nil, 2)
+	b.want("-++", false)
+
+	b = starved(2)
+	b.want("-+", false) // too few to tell
+}

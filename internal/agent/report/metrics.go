@@ -15,6 +15,7 @@ type metrics struct {
 	changed   *prometheus.CounterVec
 	conflicts prometheus.Gauge
 	last      prometheus.Gauge
+	rival     prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -35,9 +36,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		last: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "aether_agent_last_report_timestamp_seconds", Help: "When a report last came through.",
 		}),
+		rival: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "aether_agent_rival", Help: "1 while another machine seems to report under this node's name.",
+		}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.reports, m.seconds, m.changed, m.conflicts, m.last)
+		reg.MustRegister(m.reports, m.seconds, m.changed, m.conflicts, m.last, m.rival)
 	}
 	return m
 }

@@ -91,6 +91,10 @@ type Status struct {
 	// Conflicts are endpoints that another node holds. They are tried again with
 	// each report.
 	Conflicts map[registry.Key]error
+	// Rival is since when the registry again and again differs from what this node
+	// reported last: most likely another machine reports under its name. Zero: it
+	// does not.
+	Rival time.Time
 	// PresenceOnly: the latest report was a sign of life and no more.
 	PresenceOnly bool
 }
@@ -105,6 +109,7 @@ type Reporter struct {
 	next   Announcement
 	number uint64 // of next
 	status Status
+	rival  rival
 	// done is the number of the latest announcement that came through; advanced is
 	// closed and replaced when it changes.
 	done     uint64
@@ -285,6 +290,7 @@ func (r *Reporter) took(a Announcement, number uint64, answer remote.Reported, e
 		r.status.PresenceTTL = answer.PresenceTTL
 	}
 	r.conflicts(a, answer.Conflicts)
+	r.rivalry(a, answer, now)
 	r.done = number
 	close(r.advanced)
 	r.advanced = make(chan struct{})
@@ -305,6 +311,22 @@ func (r *Reporter) conflicts(a Announcement, found map[int]error) {
 	}
 	r.status.Conflicts = now
 	r.metrics.conflicts.Set(float64(len(now)))
+}
+
+// rivalry notes whether another agent reports under this node's name, and logs it
+// when that begins or ends.
+func (r *Reporter) rivalry(a Announcement, answer remote.Reported, now time.Time) {
+	r.rival.took(a, answer, now)
+	was := r.status.Rival
+	r.status.Rival = r.rival.since
+	switch {
+	case was.IsZero() && !r.rival.since.IsZero():
+		r.cfg.Log.Error("the registry differs again and again from what this node reported: does another machine have its name? each removes what the other has", "node", r.cfg.Node)
+		r.metrics.rival.Set(1)
+	case !was.IsZero() && r.rival.since.IsZero():
+		r.cfg.Log.Info("the registry stays as this node reported it again", "node", r.cfg.Node)
+		r.metrics.rival.Set(0)
+	}
 }
 
 // rememberDrains notes what begins to drain before that is reported: a registry
