@@ -23,7 +23,7 @@ const (
 	DefaultRequestTimeout = 5 * time.Second
 
 	maxBatchBytes = 1 << 20 // keys and values of one transaction; etcd refuses 1.5 MiB
-	pageSize      = 4000    // keys of one page of a list
+	pageSize      = 2000    // keys of one page of a list
 )
 
 // Config is what a Store is made of.
