@@ -1,6 +1,7 @@
 package replicator
 
 import (
+	"context"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -21,32 +22,36 @@ func TestAPeerSetBackGetsNoCheckpointOfWhatItLost(t *testing.T) {
 	rep := r.start()
 	r.waitMirrored()
 	r.waitState(rep, StateLive)
+	before := r.found().revision
 	backup := etcdtest.Backup(t, r.peer)
 	r.put(0, 300, "w")
 	r.waitMirrored()
+	origin, err := r.from.Get(t.Context(), r.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
 	// The state that covers them is written within seconds: now, to the old peer, or
 	// to what it is set back to.
 	backup.Restore(r.peer)
-	rev := r.found().revision
-	states := r.to.Watch(t.Context(), keyspace.StateKey("a"), clientv3.WithRev(rev+1))
-	eventually(t, "the mirror is complete again", func() string {
-		resp := <-states
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for resp := range r.to.Watch(ctx, keyspace.StateKey("a"), clientv3.WithRev(before+1)) {
 		for _, e := range resp.Events {
 			state := &mirrorv1.State{}
 			if err := proto.Unmarshal(e.Kv.Value, state); err != nil {
 				t.Fatal(err)
 			}
-			if state.GetPhase() != mirrorv1.Phase_PHASE_COMPLETE {
+			if state.GetPhase() != mirrorv1.Phase_PHASE_COMPLETE || state.GetCheckpoint() < origin.Header.Revision {
 				continue
 			}
 			if old := r.countValues("v", e.Kv.ModRevision); old > 0 {
 				t.Fatalf("it was called complete up to %d with %d keys as they were before", state.GetCheckpoint(), old)
 			}
-			return ""
+			r.waitMirrored()
+			return
 		}
-		return "not yet"
-	})
-	r.waitMirrored()
+	}
+	t.Fatal("the mirror never became complete again")
 }
 
 // countValues counts the keys of the mirror that had a value at a revision of the
