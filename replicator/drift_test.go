@@ -3,6 +3,7 @@ package replicator
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -86,5 +87,67 @@ func (r *rig) keepChanging(i int) (stop func()) {
 	return func() {
 		cancel()
 		<-done
+	}
+}
+
+// Most keys deleted by hand under a live mirror: it is rebuilt, once, and not found
+// broken again and again.
+func TestMostKeysRemovedComeBack(t *testing.T) {
+	noLeaks(t)
+	r := newRig(t)
+	r.put(0, 3000, "v")
+	rep := r.start()
+	r.waitMirrored()
+	r.waitState(rep, StateLive)
+	if _, err := r.to.Delete(t.Context(), r.key(100), clientv3.WithRange(r.key(2900))); err != nil {
+		t.Fatal(err)
+	}
+	r.waitMirrored()
+	r.waitState(rep, StateLive)
+}
+
+// A delete on the peer that may be anybody's is in doubt, and not told to a successor
+// as known, until it was looked into; any other blocks its range, which is recorded as
+// incomplete.
+func TestDeletesThatMayBeAnybodysAreInDoubt(t *testing.T) {
+	const prefix = "/aether/v1/regions/a/"
+	fresh := func() *session {
+		s := newSession(&mirror{Replicator: &Replicator{}, prefix: prefix, meter: newMetrics(nil).of("b"), log: slog.New(slog.DiscardHandler)}, found{}, fence{since: 10})
+		s.table.ranges = []leaseRange{{id: 1}}
+		return s
+	}
+	blocked := func(s *session) bool {
+		is := s.table.within(all)[0].blocked
+		if recorded := s.rec.state().GetLeases()[0].GetIncomplete(); recorded != is {
+			t.Errorf("a range that is blocked: %v, is recorded as incomplete: %v", is, recorded)
+		}
+		return is
+	}
+
+	s := fresh()
+	s.noticeDelete(prefix+"k", 11)
+	if !blocked(s) || !s.doubts.none() {
+		t.Error("a delete that is nobody's of this session does not block its range")
+	}
+	s.noticeDelete(prefix+"l", 12) // while the range is mended
+	if s.doubts.none() {
+		t.Error("a delete in a range that is being mended is forgotten")
+	}
+	s = fresh()
+	s.noticeDelete(prefix+"k", 10) // a predecessor's, perhaps
+	if blocked(s) || s.doubts.none() {
+		t.Error("a delete from before the session is not in doubt")
+	}
+	s = fresh()
+	s.queue.push(prefix+"k", op{kind: opDelete, rev: 5}, 5)
+	s.noticeDelete(prefix+"k", 11) // beside an own one
+	if blocked(s) || s.doubts.none() {
+		t.Error("a delete beside an own one is not in doubt")
+	}
+	s = fresh()
+	s.deleted.add(11)
+	s.noticeDelete(prefix+"k", 11)
+	if blocked(s) || !s.doubts.none() {
+		t.Error("an own delete is taken for somebody else's")
 	}
 }

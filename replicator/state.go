@@ -93,15 +93,7 @@ type recorder struct {
 func (r *recorder) write(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := &mirrorv1.State{
-		Phase: r.phase, OriginStore: r.own.id, PeerStore: r.theirs.id,
-		Checkpoint: r.checkpoint, Witness: r.witness, LeaseTtl: r.ttlSeconds(), Updated: timestamppb.Now(),
-		PeerRevision: r.watched.Load(), // before the table is read: what it knows of is blocked there
-	}
-	for _, l := range r.table.within(all) {
-		s.Leases = append(s.Leases, &mirrorv1.Lease{Id: int64(l.id), Start: l.start, Incomplete: l.incomplete || l.blocked})
-	}
-	value, err := proto.Marshal(s)
+	value, err := proto.Marshal(r.state())
 	if err != nil {
 		return fmt.Errorf("encode state: %w", err)
 	}
@@ -122,6 +114,20 @@ func (r *recorder) write(ctx context.Context) error {
 		return fmt.Errorf("write state: %w", ErrFenced)
 	}
 	return nil
+}
+
+// state returns the state as it is now; r.mu is held. A range that waits to be mended
+// is incomplete: a successor looks at it.
+func (r *recorder) state() *mirrorv1.State {
+	s := &mirrorv1.State{
+		Phase: r.phase, OriginStore: r.own.id, PeerStore: r.theirs.id,
+		Checkpoint: r.checkpoint, Witness: r.witness, LeaseTtl: r.ttlSeconds(), Updated: timestamppb.Now(),
+		PeerRevision: r.watched.Load(), // before the table is read: what it knows of is blocked there
+	}
+	for _, l := range r.table.within(all) {
+		s.Leases = append(s.Leases, &mirrorv1.Lease{Id: int64(l.id), Start: l.start, Incomplete: l.incomplete || l.blocked})
+	}
+	return s
 }
 
 // peerWentOn returns an error when the peer was set back since the session saw it
